@@ -70,9 +70,9 @@ def check(out):
     return max(found, default=0)
 
 
-def content(out):
+def content(out, steps=STEPS):
     """What a run leaves, without times."""
-    last = checkpoint.folder(out / "checkpoints", STEPS)
+    last = checkpoint.folder(out / "checkpoints", steps)
     files = [*out.glob("*.safetensors"), *last.glob("*.safetensors"), out / "tokenizer.json"]
     found = {str(path.relative_to(out)): path.read_bytes() for path in files}
     found["metrics"] = [

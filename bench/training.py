@@ -27,6 +27,7 @@ USUAL = ("multi30k:1,2,3", "multi30k-rnn:1,2", "multi30k-rnn-luong:1,2")
 METRICS = {  # of a summary: its name in a row, and the factor
     "test bleu": ("sacrebleu on test 2016, lower-cased", 1, 1),
     "test mrr": ("filtered MRR on the test part", 1, 3),
+    "test uas": ("UAS on the test part, %", 100, 1),
     "test accuracy": ("accuracy on the test part, %", 100, 1),
     "validation loss": ("validation loss, nats per token", 1, 3),
 }
@@ -51,7 +52,7 @@ def row(name, seed, out):
     label, factor, digits = METRICS[metric]
     extra = {
         k: summary[k]
-        for k in ("alpha", "validation bleu", "test hits@1", "test hits@10")
+        for k in ("alpha", "validation bleu", "test hits@1", "test hits@10", "test las")
         if k in summary
     }
     where = machine()

@@ -38,6 +38,7 @@ MODULES = {  # what else is public, by the `__all__` of each
     "edgewise.zoo.rope_scaling": "Rotary positions of long texts",
     "edgewise.hf": "Hugging Face models",
     "edgewise.attention_graphs": "Attention of a model as a graph",
+    "edgewise.pruning": "Heads that a model does not need",
     "edgewise.distributed": "Many ranks",
     "edgewise.training": "Training from recipes",
     "edgewise.viz": "Pictures",
@@ -48,6 +49,7 @@ RESULTS = (  # made by functions of ours, never by their constructors
     *("Model", "Data", "Batch", "Batches", "Relation", "Growing", "Updating"),
     *("Solution", "Why", "Reach", "Counterexample", "Explanation", "Profile", "Picture"),
     *("Pretrained", "Run", "View", "AttentionGraph", "HeadSummary", "WeightedEdges"),
+    *("HeadImportance", "Counterfactual"),
     "Communication",
 )
 INTERNAL = {  # methods that other modules of ours call
@@ -56,6 +58,11 @@ INTERNAL = {  # methods that other modules of ours call
         *("facts_stand", "hiding", "numbers_of", "of_samples"),
     ),
     "numbers": ("on",),
+    "Pretrained": ("check_prompt", "decoder", "respond", "tokens", "inputs"),
+    "Dynamic": ("speed", "up_to"),
+    "LongRope": ("speed", "up_to"),
+    "RowSizes": ("shared", "key", "cell", "part", "rest"),
+    "AttentionWeights": ("detach", "to"),
     "rows": ("of", "of_any_precision", "in_precision"),
     "Pattern": (
         *("parts", "residues", "compute_rows", "compute_rows_between", "rows_between"),
@@ -136,7 +143,7 @@ def methods_of(thing: Any) -> list[tuple[str, Any]]:
     found: dict[str, Any] = {}
     bases = [base for base in thing.__mro__ if base.__module__.startswith("edgewise")]
     pattern = next((base for base in bases[1:] if base.__name__ == "Pattern"), None)
-    known = dir(pattern) if pattern else INTERNAL.get(thing.__name__, ())
+    known = dir(pattern) if pattern else [m for b in bases for m in INTERNAL.get(b.__name__, ())]
     for base in bases:
         for name, item in vars(base).items():
             function = getattr(item, "__func__", item)

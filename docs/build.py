@@ -52,6 +52,8 @@ def copy_notebooks() -> None:
     """The notebooks of the examples, which `mkdocs build` runs."""
     folder = DOCS / "notebooks"
     shutil.rmtree(folder, ignore_errors=True)
+    # what notebooks printed with other code of ours would be shown again
+    shutil.rmtree(DOCS.parent / ".cache" / "mkdocs-jupyter", ignore_errors=True)
     folder.mkdir()
     for path in sorted((DOCS.parent / "examples").glob("*.ipynb")):
         shutil.copy(path, folder)

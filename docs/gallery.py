@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
+from api import with_code
+
 from edgewise import Program, zoo
 from edgewise.language.nodes import Stack
 
@@ -103,7 +105,7 @@ def write(docs: Path) -> None:
         for entry in entries:
             once(entry.program).draw().save(folder / f"{entry.name}.svg")
             picture = f"![The rules of {entry.name} as a graph]({entry.name}.svg)"
-            page = [f"# {entry.title}", entry.description, entry.code, picture]
+            page = [f"# {entry.title}", with_code(entry.description), entry.code, picture]
             (folder / f"{entry.name}.md").write_text("\n\n".join(page) + "\n", encoding="utf-8")
             cards.append(card(entry))
         parts += [f"## {title}", text, '<div class="gallery">' + "\n".join(cards) + "</div>"]

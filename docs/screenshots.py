@@ -1,6 +1,7 @@
-"""The pictures of docs/how-to/view.md: `python docs/screenshots.py` draws them again.
+"""The pictures of docs/how-to/view.md and of the documentation itself in the README.
 
-They need Debian's chromium and the checkpoint `all-minilm-l6-v2`.
+`python docs/screenshots.py` draws them again, `python docs/screenshots.py site` those of the site
+that `make docs` built. They need Debian's chromium, the first also `all-minilm-l6-v2`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from edgewise import attention_graph, view, zoo  # noqa: E402
 from edgewise.graphs import global_tokens, window  # noqa: E402
-from tests.browser.chromium import browser  # noqa: E402
+from tests.browser.chromium import SITE, browser, served  # noqa: E402
 
 TEXT = "The orchestra played the old waltz until the audience asked for it again."
 SIZE = {"width": 1120, "height": 640}
@@ -54,6 +55,39 @@ def shrink(path: Path) -> None:
     Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
 
 
+SHOWN = (  # page, scheme, width: side by side in one picture
+    ("index", "light", 1280),
+    ("gallery", "dark", 1280),
+    ("reference/api", "light", 390),
+    ("benchmarks", "dark", 390),
+    ("notebooks/explain-and-why", "dark", 1280),
+)
+
+
+def site() -> None:
+    """The landing page, the gallery, the API and an executed notebook, in `site.png`."""
+    from PIL import Image
+
+    folder, shots = Path(tempfile.mkdtemp()), []
+    with served(SITE) as address, browser() as chrome:
+        for name, scheme, width in SHOWN:
+            size = {"width": width, "height": 900}
+            tab = chrome.new_context(viewport=size, color_scheme=scheme).new_page()
+            tab.goto(f"{address}/{name}.html")
+            tab.wait_for_timeout(500)
+            path = folder / f"{len(shots)}.png"
+            tab.screenshot(path=str(path))
+            shots.append(Image.open(path).convert("RGB"))
+    whole = Image.new("RGB", (sum(shot.width for shot in shots) + 20 * len(shots), 900), "#8c959f")
+    left = 10
+    for shot in shots:
+        whole.paste(shot, (left, 0))
+        left += shot.width + 20
+    path = ASSETS / "site.png"
+    whole.resize((whole.width * 2 // 5, 360), Image.Resampling.LANCZOS).save(path)
+    shrink(path)
+
+
 def main() -> None:
     saved = pages()
     with browser() as chrome:
@@ -87,4 +121,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    site() if sys.argv[1:] == ["site"] else main()

@@ -45,12 +45,13 @@ LAYERS = [  # each may import those before it
         "decode",
         "save",
     ),
-    *("profile", "explain", "replay", "distributed", "zoo", "training", "hf"),
+    *("profile", "explain", "replay", "distributed", "pruning", "zoo", "training", "hf"),
     *("attention_graphs", "viz", "viewer", "demo", "neuralogic", "cli", "__main__"),
 ]
 AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "__init__.py": "the public names are loaded when first used",
     "cli/__init__.py": "a verb is loaded when the command runs",
+    "explain/__init__.py": "with a mesh, what ranks would send",
     "graphs/drawing.py": "a graph can draw itself",
     "kernels/attention/__init__.py": "with a mesh, a call is shared among ranks",
     "language/program.py": "a program is the front of every stage: solve, draw",

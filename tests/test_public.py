@@ -36,6 +36,18 @@ def test_a_public_name_exists_and_is_documented(module, name, page):
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES)
+def test_a_public_name_has_an_example(module, name):
+    """In its docstring, where doctests run it; of an error, as the `example` of its page."""
+    thing = getattr(import_module(module), name)
+    text = inspect.getdoc(thing) or ""
+    assert ">>>" in text or getattr(thing, "example", None), f"{module}.{name} has no example"
+    for method, function in api.methods_of(thing):
+        shown = ">>>" in inspect.getdoc(function) or f".{method}" in text or method == "forward"
+        inherited = any(hasattr(base, method) for base in thing.__mro__[1:])
+        assert shown or inherited, f"{module}.{name}.{method} has no example"
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES)
 def test_public_signatures_have_real_types(module, name):
     thing = getattr(import_module(module), name)
     if inspect.isclass(thing) and issubclass(thing, Exception):

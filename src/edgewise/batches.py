@@ -30,6 +30,14 @@ class Batch(Data):
 
     `index` are the places of the seeds among all of them, `seeds` their keys: a tensor (rows,), or
     (terms, rows), or a list of tuples if some are strings.
+
+    >>> import torch
+    >>> from edgewise import Program, R, V
+    >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+    >>> data = model.ground(x=torch.arange(4.0), edge=[(0, 1), (1, 2), (2, 3)])
+    >>> batch = next(iter(model.batches(torch.tensor([3, 1]), data, batch=2, shuffle=False)))
+    >>> batch.seeds.tolist(), model(batch).tolist()
+    ([3, 1], [2.0, 0.0])
     """
 
     decided: Mapping[Data, Data] = MappingProxyType({})  # by what values select, where they do
@@ -71,7 +79,16 @@ class Epochs(Generic[Made]):
         return full + bool(rest and not self.drop_last)
 
     def at(self, step: int) -> Made:
-        """Batch number `step`, counted over all epochs."""
+        """Batch number `step`, counted over all epochs.
+
+        >>> import torch
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+        >>> data = model.ground(x=torch.arange(4.0), edge=[(0, 1), (1, 2), (2, 3)])
+        >>> batches = model.batches(torch.tensor([3, 1]), data, batch=1, shuffle=False)
+        >>> batches.at(1).seeds.tolist()
+        [1]
+        """
         epoch, number = divmod(_integer("step", step, 0), max(len(self), 1))
         index = self._order(epoch)[number * self.size : (number + 1) * self.size]
         return self._made(step, index)
@@ -107,7 +124,15 @@ class Epochs(Generic[Made]):
 
 
 class SampleBatches(Epochs[Data]):
-    """Batches of the samples of grounded data, in a new order in every epoch."""
+    """Batches of the samples of grounded data, in a new order in every epoch.
+
+    >>> import torch
+    >>> from edgewise import Program, R, V, ragged
+    >>> model = Program([R.h <= R.x(V.I)]).compile(R.h)
+    >>> data = model.ground(x=ragged([torch.ones(n) for n in (1, 2, 3)]))
+    >>> [model(batch).data.tolist() for batch in model.batches(data, batch=2, shuffle=False)]
+    [[1.0, 2.0], [3.0]]
+    """
 
     def _made(self, step: int, index: Ints) -> Data:
         found = self.data.of_samples(index)
@@ -117,7 +142,16 @@ class SampleBatches(Epochs[Data]):
 
 
 class Batches(Epochs[Batch]):
-    """Batches of seeds, each with the part of the data that it needs."""
+    """Batches of seeds, each with the part of the data that it needs.
+
+    >>> import torch
+    >>> from edgewise import Program, R, V
+    >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+    >>> data = model.ground(x=torch.arange(4.0), edge=[(0, 1), (1, 2), (2, 3)])
+    >>> batches = model.batches(torch.tensor([3, 1, 2]), data, batch=2, shuffle=False)
+    >>> len(batches), [model(batch).tolist() for batch in batches]
+    (2, [[2.0, 0.0], [1.0]])
+    """
 
     def __init__(
         self,

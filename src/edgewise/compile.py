@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from edgewise.checks import check as check_program
-from edgewise.checks.lint import LearnableConstant
+from edgewise.checks.lint import LearnableConstant, LikelyVariable
 from edgewise.errors import EdgewiseError, caller, iterates, safe_repr
 from edgewise.language import nodes
 from edgewise.language.program import Program
@@ -86,7 +86,8 @@ def compile(
     without = _options(fill, limit, without, seed, dtype, check, dense)
     refuse_unknown(without)
     for warning in check_program(program):
-        if isinstance(warning, LearnableConstant):  # the others may be about inputs of the model
+        # the others may be about inputs of the model
+        if isinstance(warning, LearnableConstant | LikelyVariable):
             warnings.warn(warning, stacklevel=3)
     several = isinstance(output, list | tuple)
     outputs: Sequence[nodes.Atom] = output if isinstance(output, list | tuple) else (output,)

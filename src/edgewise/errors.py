@@ -75,7 +75,7 @@ def caller() -> Caller:
     """
     frame = sys._getframe(1)
     # a compiled model is called by way of torch
-    inside = (*("edgewise", "torch.", "contextlib"), "transformers.")
+    inside = (*("edgewise", "torch.", "contextlib", "functools"), "transformers.")
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(inside):
         if (
             frame.f_globals.get("__name__") == "edgewise.errors"
@@ -177,7 +177,15 @@ class Diagnostic(Exception):
 
 
 class EdgewiseError(Diagnostic):
-    """Base of all errors of Edgewise: `.code`, `.message`, `.span` and `.help`."""
+    """Base of all errors of Edgewise: `.code`, `.message`, `.span` and `.help`.
+
+    >>> from edgewise import F
+    >>> try:
+    ...     F.sofmax_agg
+    ... except EdgewiseError as error:
+    ...     print(error.code, "|", error.message, "|", error.help)
+    unknown-function | there is no function `sofmax_agg` | did you mean `F.softmax_agg`?
+    """
 
     @property
     def errors(self) -> tuple["EdgewiseError", ...]:
@@ -210,7 +218,13 @@ class SeveralErrors(EdgewiseError):
 
 
 class EdgewiseWarning(Diagnostic, UserWarning):
-    """Something that is valid but probably not intended."""
+    """Something that is valid but probably not intended.
+
+    >>> from edgewise import Program, R, V
+    >>> (warning,) = Program([R.h(V.I) <= (R.a(V.I), R.b("I"))]).check()
+    >>> warning.code, warning.help
+    ('likely-variable', 'did you mean `V.I`?')
+    """
 
     kind = "warning"
     code = "warning"

@@ -19,6 +19,7 @@ from edgewise.language.program import Program
 from edgewise.language.statements import atoms
 from edgewise.notebook import html_table
 from edgewise.physical.data import Data, ForeignData, ReadyCall
+from edgewise.physical.layers import layered
 from edgewise.physical.output import Returned
 from edgewise.physical.plan import PhysicalPlan
 from edgewise.physical.prepare import (
@@ -36,7 +37,17 @@ from edgewise.physical.step import Step
 from edgewise.physical.tracing import autocast_dtype, autocasts, handle
 from edgewise.physical.want import BadWant, WantLike, read_want
 from edgewise.physical.weights import PLAIN as PLAIN_WEIGHTS
-from edgewise.physical.weights import Slots, at, held_at, mark, register, sharded_like
+from edgewise.physical.weights import (
+    NotALayer,
+    Slots,
+    at,
+    called_layers,
+    held_at,
+    layer_of,
+    mark,
+    register,
+    sharded_like,
+)
 from edgewise.plan.nodes import Plan
 from edgewise.weights import UnknownWeight, WeightTable, called_modules
 
@@ -92,6 +103,7 @@ class Execution(torch.nn.Module):
         self._handle = handle(self)
         self._paths: dict[str, tuple[str, ...]] = {}
         self._paths = register(self, table.tensors)  # weights take names that are left
+        self._layers = [*dict.fromkeys(filter(None, map(layer_of, self._paths.values())))]
         for number, module in enumerate(called_modules(plan.rules)):
             name = f"called{number}"
             while hasattr(self, name):
@@ -100,7 +112,17 @@ class Execution(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         """Give every weight the value that it started with, or with no seed another like it: after
-        `to_empty`, which leaves them undefined, also where they are sharded over ranks."""
+        `to_empty`, which leaves them undefined, also where they are sharded over ranks.
+
+        >>> import torch
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= R.x(V.I)["w":2, 3]]).compile(R.h, seed=0)
+        >>> before = model.weight("w").detach().clone()
+        >>> _ = torch.nn.init.zeros_(model.weight("w"))
+        >>> model.reset_parameters()
+        >>> torch.equal(model.weight("w"), before)
+        True
+        """
         unit = self._buffers["_unit"]
         assert unit is not None
         unit.fill_(1)
@@ -144,11 +166,21 @@ class Execution(torch.nn.Module):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The relations that a caller passes: those that no rule derives and no fact states."""
+        """The relations that a caller passes: those that no rule derives and no fact states.
+
+        >>> from edgewise import Program, R, V
+        >>> Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h).inputs
+        ('x', 'edge')
+        """
         return self._reader.required
 
     def weight(self, name: str) -> Tensor:
-        """A weight by its name in the program."""
+        """A weight by its name in the program.
+
+        >>> from edgewise import Program, R, V
+        >>> Program([R.h(V.I) <= R.x(V.I)["w":2, 3]]).compile(R.h).weight("w").shape
+        torch.Size([2, 3])
+        """
         if not isinstance(name, str) or name not in self._paths:
             near = nearest(name, list(self._paths))
             raise UnknownWeight(
@@ -261,6 +293,10 @@ class Execution(torch.nn.Module):
 
     def _output(self, data: Data | None, inputs: Mapping[str, Any], as_rows: bool) -> Returned:
         step, values = self._resolved(data, inputs)
+        if called_layers(self, self._layers):
+            found = self._by_layer(step, values, as_rows)
+            if found is not None:
+                return step.outputs.shown(found, as_rows)
         weights, unit = self._weights(), self._one
         tensors = [*values.values(), *weights.values()]
         if torch.compiler.is_compiling():
@@ -276,6 +312,29 @@ class Execution(torch.nn.Module):
                 self._prepare(data, inputs, plan, step, values)
             found = plan(*tensors)
         return step.outputs.shown(found, as_rows)
+
+    def _by_layer(self, step: Step, values: Mapping[str, Tensor], as_rows: bool) -> Any:
+        """The output, each layer by the call of its module; None where weights are sharded and a
+        layer cannot run by itself: then all are gathered."""
+        paths, unit, traced = list(self._paths.values()), self._one, torch.compiler.is_compiling()
+        held = [held_at(self, path) for path in paths]
+        like = [torch.empty(w.shape, dtype=w.dtype, device="meta") for w in held]
+        kinds = tuple([value.dtype for value in values.values()])
+        mode = (tuple(values), kinds, self.training, as_rows, traced, autocast_dtype(unit.device))
+        key = (*mode, tuple([(w.shape, w.dtype) for w in held]))
+        if key not in step.layered:
+            tensors = [*values.values(), *like]
+            plan = step.plan(tuple(values), tensors, tuple(self._paths), unit, *mode[2:4])
+            try:
+                step.layered[key] = layered(plan, len(values), paths, traced)
+            except NotALayer as error:
+                step.layered[key] = error
+        found = step.layered[key]
+        if not isinstance(found, NotALayer):
+            return found(self, list(values.values()))
+        if all(type(w) in PLAIN_WEIGHTS for w in held):
+            raise found
+        return None
 
     def _ready_plan(self, data: Data) -> None:
         """Build and lower the step for data that has every input, before it is called."""

@@ -28,7 +28,10 @@ from edgewise.physical.sampling import BadBatches
 from edgewise.physical.want import BadWant, WantLike, read_want
 
 if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
     from edgewise.batches import Batches, SampleBatches
+    from edgewise.distributed import Shards
     from edgewise.explain import Explanation
     from edgewise.grow import Growing
     from edgewise.profile import Profile
@@ -51,12 +54,32 @@ class Model(Execution):
     """
 
     def save(self, path: str | Path) -> None:
-        """Write weights, rules and options to one file that `edgewise.load` reads."""
+        """Write weights, rules and options to one file that `edgewise.load` reads.
+
+        >>> import tempfile
+        >>> import edgewise
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= R.x(V.I)["w":2, 3]]).compile(R.h, seed=0)
+        >>> model.save(path := tempfile.mkdtemp() + "/model.edgewise")
+        >>> list(edgewise.load(path).state_dict())
+        ['w']
+        """
         import_module("edgewise.save").save(self, path)
 
     @staticmethod
     def load(path: str | Path) -> Model:
-        """The model that `save` wrote."""
+        """The model that `save` wrote.
+
+        >>> import tempfile
+        >>> from edgewise import Program, R, V
+        >>> Program([R.h(V.I) <= R.x(V.I)[2.0]]).compile(R.h).save(
+        ...     path := tempfile.mkdtemp() + "/model"
+        ... )
+        >>> Model.load(path)
+        Model(h from x: 1 rule, 1 parameters
+          h.x  ()
+        )
+        """
         return import_module("edgewise.save").load(path)
 
     def ground(
@@ -69,6 +92,13 @@ class Model(Execution):
         """Check the inputs, join the rules and build the layouts: once, for any number of steps.
 
         With `want`, the rows of the outputs that steps compute: see `model(..., want=...)`.
+
+        >>> import torch
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+        >>> data = model.ground(edge=[(0, 1), (1, 2)])
+        >>> model(data, x=torch.tensor([1.0, 2.0, 3.0])).data.tolist()
+        [1.0, 2.0]
         """
         if unnamed:
             self._refuse_unnamed(unnamed[0])
@@ -92,6 +122,12 @@ class Model(Execution):
         """The samples of a grounded batch one by one, padded to one layout.
 
         Their parts are filled up to the longest sample's, so that one compiled step serves all.
+
+        >>> import torch
+        >>> from edgewise import Program, R, V, ragged
+        >>> model = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h)
+        >>> len(model.samples(model.ground(x=ragged([torch.ones(2), torch.ones(3)]))))
+        2
         """
         self._refuse_foreign(data)
         if data.demand is not None:
@@ -124,6 +160,15 @@ class Model(Execution):
         Of a model with several outputs, a dictionary of them by name. `want` are keys, of several
         outputs by name: only what they need is computed, and the output is a tensor with a row
         for each, in order.
+
+        >>> import torch
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= R.x(V.I)[2.0]]).compile(R.h)
+        >>> (
+        ...     model(x=torch.tensor([1.0, 3.0])).tolist(),
+        ...     model(x=torch.tensor([1.0, 3.0]), want=[1]).tolist(),
+        ... )
+        ([2.0, 6.0], [6.0])
         """
         if unnamed:
             self._refuse_unnamed(unnamed[0] if isinstance(data, Data) else data)
@@ -146,7 +191,13 @@ class Model(Execution):
         **inputs: InputLike,
     ) -> Relation | dict[str, Relation]:
         """The output as a `Relation` of explicit rows, whatever its layout: only the atoms that
-        hold. Of several outputs, a dictionary of them by name."""
+        hold. Of several outputs, a dictionary of them by name.
+
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+        >>> dict(model.rows(x={"ann": 1.0, "bob": 2.0}, edge=[("ann", "bob")]))
+        {R.h('bob'): tensor(1.)}
+        """
         if unnamed:
             self._refuse_unnamed(unnamed[0] if isinstance(data, Data) else data)
         if want is not None:
@@ -205,6 +256,15 @@ class Model(Execution):
         samples: 15 groundings of each rule head at the first hop from the seeds, 10 at the next.
         Tensors among `inputs` are read at every call. A batch depends on `seed` and its number
         alone; `workers` are threads, each with `prefetch` batches ahead.
+
+        >>> import torch
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+        >>> data = model.ground(x=torch.arange(4.0), edge=[(0, 1), (1, 2), (2, 3)])
+        >>> for batch in model.batches(torch.tensor([3, 1]), data, batch=1, shuffle=False):
+        ...     print(batch.seeds.tolist(), model(batch).tolist())
+        [3] [2.0]
+        [1] [0.0]
         """
         options: dict[str, Any] = {"batch": batch, "seed": seed, "shuffle": shuffle}
         options |= {"workers": workers, "prefetch": prefetch, "drop_last": drop_last}
@@ -237,13 +297,31 @@ class Model(Execution):
         return held, more
 
     def updating(self, *, facts: Iterable[FactLike] = (), **inputs: InputLike) -> Updating:
-        """The output, recomputed where edits of facts change it; see `edgewise.update`."""
+        """The output, recomputed where edits of facts change it; see `edgewise.update`.
+
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+        >>> updating = model.updating(facts=[R.x(0)[1.0], R.x(1)[2.0], R.edge(0, 1)])
+        >>> dict(updating.add([R.edge(0, 2)]))
+        {R.h(1): tensor(1.), R.h(2): tensor(1.)}
+        """
         return import_module("edgewise.update").Updating(self, facts, inputs)
 
     def growing(self, capacity: int, **fixed: InputLike) -> Growing:
         """A causal model to which rows are appended, with a KV cache; see `edgewise.grow`.
 
         `fixed` inputs are the same for all rows; the others come with every call.
+
+        >>> import torch
+        >>> from edgewise import F, Program, R, V
+        >>> rules = [
+        ...     (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), V.J <= V.I))
+        ...     | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        ...     (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+        ... ]
+        >>> growing = Program(rules).compile(R.h).growing(8)
+        >>> growing(x=torch.ones(3, 4)).shape, growing(x=torch.ones(1, 4)).shape
+        (torch.Size([3, 4]), torch.Size([1, 4]))
         """
         return import_module("edgewise.grow").Growing(self, capacity, fixed)
 
@@ -254,6 +332,7 @@ class Model(Execution):
         /,
         *,
         stage: str | None = None,
+        mesh: DeviceMesh | Shards | int | None = None,
         json: Literal[False] = False,
         **inputs: InputLike,
     ) -> Explanation: ...
@@ -264,6 +343,7 @@ class Model(Execution):
         /,
         *,
         stage: str | None = None,
+        mesh: DeviceMesh | Shards | int | None = None,
         json: Literal[True],
         **inputs: InputLike,
     ) -> dict[str, Any]: ...
@@ -273,29 +353,67 @@ class Model(Execution):
         /,
         *,
         stage: str | None = None,
+        mesh: DeviceMesh | Shards | int | None = None,
         json: bool = False,
         **inputs: InputLike,
     ) -> Explanation | dict[str, Any]:
-        """Rules, plan, passes and kernels, as text or JSON; see `edgewise.explain`."""
-        found = import_module("edgewise.explain").explain(self, data, inputs, stage)
+        """Rules, plan, passes and kernels, as text or JSON; see `edgewise.explain`.
+
+        With one axis of a `mesh`, a number of ranks or `Shards`, also the bytes that ranks would
+        send, by kind, beside all-gather and Ulysses: computed, for inputs of one process.
+
+        >>> import torch
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._x(V.I), V.J <= V.I)]).compile(R.h)
+        >>> print(*str(model.explain(x=torch.ones(4), stage="kernels")).splitlines()[:3], sep="\\n")
+        kernels
+          inputs: x dense 4
+          h: dense 4, a scalar
+        """
+        found = import_module("edgewise.explain").explain(self, data, inputs, stage, mesh)
         return found.to_json() if json else found
 
     def profile(
         self, data: Data | None = None, /, *, backward: bool = False, **inputs: InputLike
     ) -> Profile:
-        """The time of every rule for these inputs; see `edgewise.profile`."""
+        """The time of every rule for these inputs; see `edgewise.profile`.
+
+        >>> import torch
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= R.x(V.I)[2.0]]).compile(R.h)
+        >>> sorted(model.profile(x=torch.ones(4)).to_json())
+        ['backward', 'device', 'entries', 'forward', 'repeats']
+        """
         return import_module("edgewise.profile").profile(self, data, inputs, backward=backward)
 
     def why(
         self, atom: nodes.Atom, data: Data | None = None, /, *, sample: int = 0, **inputs: InputLike
     ) -> Why:
-        """The groundings behind a value, with the current weights; no others are joined."""
+        """The groundings behind a value, with the current weights; no others are joined.
+
+        >>> import torch
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h <= R.x(V.I)]).compile(R.h)
+        >>> print(model.why(R.h, x=torch.tensor([1.0, 3.0])))
+        R.h = 4
+        R.h <= R.x(V.I)
+          sum_agg over 2 groundings
+           share                contribution  I  from
+           75.0%  ████████████  3             1  x(1) = 3
+           25.0%  ████          1             0  x(0) = 1
+        """
         return import_module("edgewise.replay").why(self, atom, data, inputs, sample)
 
     def draw(self, *items: Data | nodes.Atom, sample: int = 0, **inputs: InputLike) -> Picture:
         """The network that data and inputs ground to, or the part behind `atoms`, as SVG.
 
         Without data the rules themselves.
+
+        >>> import torch
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h <= R.x(V.I)]).compile(R.h)
+        >>> model.draw(R.h, x=torch.tensor([1.0, 3.0])).svg[:4]
+        '<svg'
         """
         return import_module("edgewise.replay").draw(self, items, inputs, sample)
 

@@ -63,7 +63,14 @@ class Profile:
     repeats: int
 
     def to_json(self) -> dict[str, Any]:
-        """The same as dicts, lists, strings and numbers."""
+        """The same as dicts, lists, strings and numbers.
+
+        >>> import torch
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= R.x(V.I)[2.0]]).compile(R.h)
+        >>> sorted(model.profile(x=torch.ones(4)).to_json())
+        ['backward', 'device', 'entries', 'forward', 'repeats']
+        """
         return asdict(self) | {"entries": [asdict(entry) for entry in self.entries]}
 
     def __repr__(self) -> str:

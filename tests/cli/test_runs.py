@@ -107,7 +107,7 @@ def test_embed_and_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_an_untrained_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = copied("generate", tmp_path)
-    model_files.write_weights(run, edgewise.load(run), 0)
+    model_files.write_weights(run, model_files.weights_of(edgewise.load(run), True), 0)
     assert main(["generate", str(run), "to", "--most", "2"]) == 0
     assert "not trained yet" in capsys.readouterr().err
 

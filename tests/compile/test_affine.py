@@ -65,7 +65,7 @@ PROGRAMS = {
             R.q(K, X, H) <= R.x(X)[W.w(H, K)[4, 3]],
             (R.y(X) <= R.q(K, X, H)) | [F.concat_agg],
         ],
-        [],
+        [False],
     ),
     "a family for a few rows": (
         [

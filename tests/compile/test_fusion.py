@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from edgewise import F, Program, R, V, W, numbers, rows, zoo
-from edgewise.errors import EdgewiseWarning
+from edgewise.errors import EdgewiseError, EdgewiseWarning
 from edgewise.graphs import strided, window
 from edgewise.language import nodes
 from tests.compile.look_alikes import LOOK_ALIKES
@@ -278,3 +278,23 @@ def test_pairs_that_relations_list_fuse(conditions):
     found = model.rows(data, x=X)
     assert list(found) == list(expected)
     torch.testing.assert_close(found.data, torch.stack(list(expected.values())))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_data_of_a_relation_inside_an_attention_is_read(named):
+    score = (R.w(V.I, V.J) <= R.x(V.J).T @ R.x(V.I)) | [F.softmax_agg(agg_terms=[V.J])]
+    program = Program([score, (R.out(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product]])
+    model = program.compile(R.out, dtype=torch.float64)
+    own = [R.x(i)[row] for i, row in enumerate(X)]
+
+    def ground(key):
+        if named:
+            return model.ground(w=rows(torch.tensor(key)[:, None], torch.tensor([0.5]).double()))
+        return model.ground(facts=[R.w(*key)[0.5]])
+
+    expected = program.solve([*own, R.w(9, 0)[0.5]])[R.out(V.A)]
+    found = model.rows(ground((9, 0)), x=X)
+    assert list(found) == list(expected)
+    torch.testing.assert_close(found.data, torch.stack(list(expected.values())))
+    with pytest.raises(EdgewiseError, match="fact-and-rule"):
+        model.rows(ground((0, 0)), x=X)

@@ -189,3 +189,42 @@ def test_a_table_by_distance_is_that_of_each_sample(where):
     theirs, right = with_gradients(plain, given_, x=ragged(given_))
     assert_close(ours, theirs)
     assert_close(mine, right)
+
+
+ADDED = {
+    "gat": [R.q(V.H, V.I)[W.a(V.H)[1, 2]], R.q(V.H, V.J)[W.b(V.H)[1, 2]]],
+    "one head": [R.x(V.I)["a":1, D], R.x(V.J)["b":1, D]],
+}
+PAIRS = {"edges": R._edge(V.I, V.J), "all": None, "causal": causal()(V.I, V.J)}
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("added", ADDED)
+@settings(max_examples=10, deadline=None)
+@given(lengths=st.lists(st.integers(0, 6), min_size=1, max_size=4), seed=st.integers(0, 99))
+def test_additive_attention_is_one_node_in_a_ragged_batch(added, pairs, lengths, seed):
+    heads, value = ((V.H,), R.q(V.H, V.J)) if added == "gat" else ((), R.x(V.J))
+    body = (*ADDED[added], *([] if PAIRS[pairs] is None else [PAIRS[pairs]]))
+    program = Program(
+        [
+            R.q(V.H, V.I) <= R.x(V.I)[W.q(V.H)[2, D]],
+            (R.w(*heads, V.I, V.J) <= body) | [F.sum, F.leaky_relu(0.2), SOFTMAX],
+            (R.out(*heads, V.I) <= (R.w(*heads, V.I, V.J), value)) | [F.product],
+        ],
+        domains={V.H: 3},
+    )
+    batch = {"x": samples_of(lengths, seed)}
+    if pairs == "edges":
+        random = torch.Generator().manual_seed(seed)
+        batch["edge"] = [(torch.rand(n, n, generator=random) < 0.5).nonzero().T for n in lengths]
+    model, plain = (compiled(program, without=w) for w in ((), ("fuse attention",)))
+    leaves = [x.requires_grad_() for x in batch["x"]]
+    inputs = {name: ragged(samples) for name, samples in batch.items()}
+    got, expected = (with_gradients(m, leaves, **inputs) for m in (model, plain))
+    assert got[0].keys() == expected[0].keys()
+    for one, other in zip(
+        [*got[0].values(), *got[1]], [*expected[0].values(), *expected[1]], strict=True
+    ):
+        assert_close(one, other)
+    if got[0] and pairs == "edges":
+        assert "additive attention (" in repr(model.explain(model.ground(**inputs)))

@@ -13,7 +13,7 @@ from edgewise.checks.evaluation import NotANumber
 from edgewise.inputs.read import MissingInput
 from edgewise.physical.data import BadSamples
 from edgewise.physical.sampling import BadBatches
-from edgewise.zoo import gat, gcn, gin, graphsage, rgcn
+from edgewise.zoo import gat, gatv2, gcn, gin, graphsage, rgcn
 
 D = 3
 
@@ -46,6 +46,7 @@ PROGRAMS = {
     "gcn": pooled(gcn.program(gcn.Config(D, 4)), 4),
     "sage": pooled(graphsage.program(graphsage.Config(D, 4)), 4),
     "gat": pooled(gat.program(gat.Config(D, 2, 2)), 4),
+    "gatv2": pooled(gatv2.program(gatv2.Config(D, 2, 2)), 4),
     "max": message(F.max_agg),
     "mean": message(F.avg_agg),
     "nodes": Program([(R.pooled(V.I) <= (R.x(V.J)[4, D], R._edge(V.I, V.J))) | [F.relu]]),
@@ -58,7 +59,7 @@ PROGRAMS = {
         (R.pooled <= (R.share(V.I, V.J), R.x(V.J))) | [F.product],
     ]),
 }  # fmt: skip
-PLAIN = ("gin", "gcn", "sage", "gat", "max", "mean", "nodes", "softmax")
+PLAIN = ("gin", "gcn", "sage", "gat", "gatv2", "max", "mean", "nodes", "softmax")
 
 
 def compiled(name):

@@ -77,3 +77,17 @@ def test_what_duckdb_refuses_is_an_error_of_ours(tmp_path):
             data.join(rule, {"e": path}, tmp_path / "out.parquet", **options)
     with pytest.raises(BadJoin, match="neither Parquet nor CSV"):
         data.join(rule, {"e": tmp_path / "e.txt"}, tmp_path / "out.parquet")
+
+
+def test_a_join_touches_no_other_file(files, tmp_path):
+    out = tmp_path / "out.parquet"
+    others = [tmp_path / "out.parquet.0.part", tmp_path / "out.parquet.tmp"]
+    for other in others:
+        other.write_text("mine")
+    rule = R.out(V.X, V.Z) <= (R._e(V.X, V.Y), R._e(V.Y, V.Z))
+    before = {*tmp_path.iterdir()}
+    data.join(rule, {"e": files["e"][1]}, out, pieces=3)
+    assert {*tmp_path.iterdir()} - before == {out}
+    assert [other.read_text() for other in others] == ["mine", "mine"]
+    with pytest.raises(UnreadableSource, match="the result"):
+        data.join(rule, {"e": files["e"][1]}, tmp_path / "no folder" / "out.parquet")

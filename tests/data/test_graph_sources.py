@@ -138,6 +138,24 @@ def test_trees(zipped, tmp_path):
     again = tmp_path / "b.conllu"
     again.write_text(data.to_conllu(data.sentences(path)))
     assert data.sentences(again) == data.sentences(path)
+    assert again.read_text() == TREE + "\n"
+
+
+def test_other_trees_are_written_into_the_lines_of_a_file(tmp_path):
+    path = tmp_path / "a.conllu"
+    path.write_text(TREE.replace("nsubj\t_\t_", "nsubj\t2:nsubj\tNote=1\u2028"))
+    first, _ = data.sentences(path, heads=False)
+    assert first.heads == [0, 0, 0]
+    text = data.to_conllu([first.parsed([3, 1, 0], ["a", "b", "root"])])
+    assert [line.split("\t")[6:] for line in text.split("\n") if "\t" in line] == [
+        ["3", "a", "_", "Note=1\u2028"],
+        ["_", "_", "_", "_"],
+        ["1", "b", "_", "_"],
+        ["0", "root", "_", "_"],
+    ]
+    assert text.startswith("# text = Cats sleep.\n")
+    assert text.endswith("\n\n")
+    assert data.to_conllu([]) == ""
 
 
 @pytest.mark.parametrize(
@@ -148,6 +166,9 @@ def test_trees(zipped, tmp_path):
         ("\t2\tnsubj", "\t0\tnsubj", 2),
         ("1\tCats\t", "2\tCats\t", 2),
         ("Cats\tcat\t", "Cats cat\t", 2),
+        ("\tCats\tcat", "\t \tcat", 2),
+        ("2-3\t", "2-x\t", 3),
+        ("\t2\tpunct", "\t3\tpunct", 5),  # below itself
     ],
 )
 def test_trees_that_are_refused(old, new, line, tmp_path):
@@ -219,3 +240,11 @@ def test_samples_of_several_lines_and_links(tmp_path):
     assert found.labels["p"].values.tolist() == [0.5, 1.0, 0.0]
     queries.write_text("three :- 0.5 p(c).\n")
     assert refused("bad-line", data.neuralogic, examples, queries).span.line == 1
+
+
+def test_targets_of_one_relation_have_one_shape(tmp_path):
+    path = tmp_path / "samples.txt"
+    path.write_text("[1.0, 2.0] p :- a(1).\n1.0 p :- a(2).\n")
+    with pytest.raises(EdgewiseError, match=r"shapes \(2,\) and, of sample 2, \(\)") as caught:
+        data.neuralogic(path)
+    assert caught.value.code == "bad-line"

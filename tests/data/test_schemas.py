@@ -5,6 +5,7 @@ import decimal
 import uuid
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from hypothesis import given, settings
@@ -223,3 +224,17 @@ def test_names_that_a_source_does_not_have():
     for numbers in ([1], [-1], ["a"], torch.tensor([0.0]), torch.tensor([[0]])):
         with pytest.raises(EdgewiseError, match="is not the number"):
             found.decode("r", numbers)
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (pandas.DataFrame([[1, 2, 3]], columns=["id", "v", "v"]), "two columns `v`"),
+        ({"id": ["\ud800"], "v": [1.0]}, "surrogates"),
+    ],
+)
+def test_names_that_are_not_unique_and_halves_of_letters_are_refused(frame, message):
+    schema = data.Schema(c=data.table("c", keys=["id"], values=["v"]))
+    with pytest.raises(EdgewiseError, match=message) as caught:
+        data.read({"c": frame}, schema)
+    assert caught.value.code == "unreadable-source"

@@ -1,10 +1,12 @@
 """What ranks run in tests: attention beside that of one process."""
 
+from functools import partial
+
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 from edgewise import EdgewiseError, attention
-from edgewise.distributed import Shards
+from edgewise.distributed import Shards, communication
 from edgewise.distributed.collectives import counting, ranks_of
 from edgewise.distributed.rank_plan import plans_of
 from edgewise.graphs import (
@@ -21,6 +23,8 @@ from edgewise.graphs import (
     tree,
     window,
 )
+from edgewise.scores import H, I, J, S, alibi, relative, softcap, where
+from edgewise.scores import table as score_table
 
 N = 41
 GRAPHS = [
@@ -85,7 +89,84 @@ def every_graph(rank, ranks, heads, orders):
                     ways.add((plan.decision.way.kind, len(plan.decision.way.parts)))
                     assert sent == plan.received, (graph, order, plan.decision.way)
                     assert back == plan.received_back, (graph, order, plan.decision.way)
+                    computed = communication(
+                        graph, sizes=plan.sizes, shards=Shards(N, ranks, **order)
+                    )
+                    for each, counted in (
+                        (computed.decision.received, sent),
+                        (computed.received_back, back),
+                    ):
+                        assert {k: int(x[rank]) for k, x in each.items() if x[rank]} == counted
     return ways
+
+
+def terms_of(heads):
+    """Options of `attention` that change scores, and the tensors of them that are learned."""
+    generator = torch.Generator().manual_seed(3)
+    kind = {"dtype": torch.float64, "generator": generator}
+    table = torch.randn(heads, 2 * 6 + 1, **kind).requires_grad_()
+    slopes = torch.rand(heads, **kind).requires_grad_()
+    position = torch.randn(N, **kind).requires_grad_()
+    bias = torch.randn(2, heads, N, N, **kind).masked_fill(
+        torch.rand(N, N, generator=generator) < 0.2, -torch.inf
+    )
+    lengths = torch.tensor([30, 41])
+    return {
+        "softcap": ({"score": softcap(2.0)}, []),
+        "alibi": ({"bias": alibi(slopes)}, [slopes]),
+        "relative": ({"bias": relative(table), "dropout": 0.3}, [table]),
+        "positions": ({"score": S * 0.5 + score_table(position, J) - 0.01 * I * H}, [position]),
+        "parity": ({"score": where((I % 2).equals(J % 3), S, 0.1 * S)}, []),
+        "lengths": ({"score": softcap(2.0), "bias": relative(table), "lengths": lengths}, [table]),
+        "bias": ({"bias": bias.requires_grad_(), "scale": -0.7}, []),
+        "mask": ({"bias": bias > 0, "lengths": lengths, "score": softcap(3.0)}, []),
+        "shared bias": ({"bias": bias[0, :1].detach()}, []),
+    }
+
+
+def every_term(rank, ranks, heads, every=3):
+    """Biases and scores on some of the graphs, with the gradients of what is learned in them."""
+    import torch.distributed as dist
+
+    mesh, found = init_device_mesh("cpu", (ranks,)), {}
+    graphs = [*GRAPHS[:8], *GRAPHS[9:12], *FAMILIES]
+    for first, name in enumerate(terms_of(heads[0])):
+        for number, graph in enumerate(graphs):
+            if (first + number) % every:
+                continue
+            if isinstance(graph, per_head) and heads[0] != len(graph):
+                continue
+            order = ({}, {"step": 3}, {"paired": True})[number % 3]
+            shards, far = Shards(N, ranks, **order), []
+            alone, learned = terms_of(heads[0])[name]
+            *inputs, w = tensors(*heads)
+            leaves = [x.clone().requires_grad_() for x in inputs]
+            torch.manual_seed(7)
+            expected = attention(*leaves, graph, **alone)
+            (expected * w).sum().backward()
+            options, again = terms_of(heads[0])[name]
+            if isinstance(bias := options.get("bias"), torch.Tensor):
+                options["bias"] = shards.take(bias.detach(), rank).clone()
+                options["bias"].requires_grad_(bias.requires_grad)
+                if bias.requires_grad:
+                    again, learned = [options["bias"]], [alone["bias"]]
+            mine = [shards.take(x, rank).clone().requires_grad_() for x in inputs]
+            torch.manual_seed(7)
+            out = attention(*mine, graph, mesh=mesh, shards=shards, **options)
+            (out * shards.take(w, rank)).sum().backward()
+            pairs = [
+                (out, expected),
+                *((a.grad, b.grad) for a, b in zip(mine, leaves, strict=True)),
+            ]
+            far = [(a - shards.take(b, rank)).abs().max().item() for a, b in pairs if a.numel()]
+            for a, b in zip(again, learned, strict=True):
+                if name == "bias":
+                    far.append((a.grad - shards.take(b.grad, rank)).abs().max().item())
+                else:
+                    dist.all_reduce(a.grad)
+                    far.append((a.grad - b.grad).abs().max().item())
+            found[name, str(graph)] = max(far, default=0.0)
+    return found
 
 
 def one_rank_needs_no_gradient(rank, ranks):
@@ -151,6 +232,9 @@ def model_cases():
             gpt2.Config(**gpt, positions="rotary", graph="window(3) | global_tokens(1)")
         ).compile(R.logits, seed=0),
         "llama": llama.program(llama.Config(**small, groups=1)).compile(R.logits, seed=0),
+        "capped": llama.program(llama.Config(**small | {"heads": 4}, groups=2, cap=0.5)).compile(
+            R.logits, seed=0
+        ),
         "bert": bert.program(bert.Config(**gpt)).compile(R.out, seed=0),
     }
 
@@ -176,8 +260,21 @@ def every_model(rank, ranks):
         model.zero_grad()
         ranked = on_mesh(model, mesh, shards=shards)
         mine = {one: numbers(shards.take(x, rank, 1)) for one, x in inputs.items()}
-        out = ranked(**mine)
-        (out * shards.take(w, rank, 1)).sum().backward()
+        with counting() as sent:
+            out = ranked(**mine)
+        with counting() as back:
+            (out * shards.take(w, rank, 1)).sum().backward()
+        plan = ranked.explain(**mine)
+        of_one = model.explain(mesh=shards, json=True, **{n: numbers(x) for n, x in inputs.items()})
+        assert of_one["ranks"] == plan.to_json()
+        predicted = [
+            sum(
+                n * sum(int(size[rank]) for size in each(plan).values())
+                for _, n, plan in plan.attentions
+            )
+            for each in (lambda one: one.received, lambda one: one.received_back)
+        ]
+        assert predicted == [sum(_only(x).values()) for x in (sent, back)], (name, predicted)
         far = [(out - shards.take(expected, rank, 1)).abs().max().item()]
         for one, p in model.named_parameters():
             if one in alone:
@@ -310,6 +407,12 @@ def refused_partitions(rank, ranks):
     return found
 
 
+def note_sharded(model, seen, *_):
+    """Of each layer, whether its weights are sharded now."""
+    layers = model.layer.children()
+    seen.append([type(next(one.parameters())).__name__ == "DTensor" for one in layers])
+
+
 def sharded_models(rank, ranks, folder):
     """A model under FSDP2, as one module and by layer, beside DDP's mean of gradients."""
     import torch.distributed as dist
@@ -339,14 +442,17 @@ def sharded_models(rank, ranks, folder):
         if "before" in name:
             for _ in range(3):
                 model(token=token)
+        seen = []
         if "layer" in name:
             for one in model.layer.children():
                 fully_shard(one, mesh=mesh)
+                one.register_forward_pre_hook(partial(note_sharded, model, seen))
         fully_shard(model, mesh=mesh)
         if name == "meta":
             model = model.to_empty(device="cpu")
             model.reset_parameters()
         outputs = [model(token=token) for _ in range(3)]
+        assert seen == ([[False, True], [True, False]] * 3 if "layer" in name else [])
         outputs[-1].square().sum().backward()
         pairs = [(out, expected) for out in outputs]
         pairs += [
@@ -397,3 +503,75 @@ def hugging_face_model(rank, ranks):
     except EdgewiseError as error:
         refused = error.code
     return max(far), refused
+
+
+def dtensor_cases():
+    torch.manual_seed(0)
+    q, w = torch.randn(2, 3, 4, 9, 5, dtype=torch.float64)
+    k, v = torch.randn(2, 3, 2, 9, 5, dtype=torch.float64)
+    return q, k, v, w
+
+
+def every_placement(rank, ranks):
+    """DTensors sharded by samples, by heads or not at all, beside plain tensors."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh, (*inputs, w) = init_device_mesh("cpu", (ranks,)), dtensor_cases()
+    of_heads = per_head(window(1), causal(), window(2), full())
+    graphs = [window(2), of_heads, per_sample(window(1), causal(), of_heads)]
+    lengths = torch.tensor([3, 9, 5])
+    options = {
+        "bias": {"bias": torch.randn(3, 4, 9, 9, dtype=torch.float64), "lengths": lengths},
+        "score": {"bias": alibi(4), "score": softcap(2.0) + 0.1 * H},
+    }
+    found = {}
+    for place in (Shard(0), Shard(1), Shard(-3), Replicate()):
+        for number, graph in enumerate(graphs):
+            for name, more in options.items():
+                alone = [x.clone().requires_grad_() for x in inputs]
+                expected = attention(*alone, graph, **more)
+                (expected * w).sum().backward()
+                spread = [distribute_tensor(x.clone(), mesh, [place]) for x in inputs]
+                spread = [x.requires_grad_() for x in spread]
+                out, lse = attention(*spread, graph, **more, return_lse=True)
+                assert lse.shape == w.shape[:-1]
+                (out * distribute_tensor(w, mesh, [place])).sum().backward()
+                pairs = [
+                    (out, expected),
+                    *((a.grad, b.grad) for a, b in zip(spread, alone, strict=True)),
+                ]
+                far = [(a.full_tensor() - b).abs().max().item() for a, b in pairs]
+                found[str(place), number, name] = max(far)
+    return found
+
+
+def refused_placements(rank, ranks):
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+    mesh, (q, k, v, _) = init_device_mesh("cpu", (ranks,)), dtensor_cases()
+
+    def spread(place, *tensors):
+        return [distribute_tensor(x, mesh, [place]) for x in tensors or (q, k, v)]
+
+    learned = torch.zeros(9, 9, dtype=torch.float64, requires_grad=True)
+    one_head = [x[:, :1] for x in (k, v)]
+    calls = {
+        "tokens": lambda: attention(*spread(Shard(2)), window(1)),
+        "features": lambda: attention(*spread(Shard(-1)), window(1)),
+        "partial": lambda: attention(
+            *[DTensor.from_local(x, mesh, [Partial()]) for x in (q, k, v)]
+        ),
+        "one of three": lambda: attention(spread(Shard(0))[0], k, v),
+        "different": lambda: attention(*spread(Shard(0), q), *spread(Shard(1), k, v)),
+        "too few heads": lambda: attention(*spread(Shard(1), q, *one_head)),
+        "dropout": lambda: attention(*spread(Shard(0)), dropout=0.5),
+        "bias": lambda: attention(*spread(Shard(0)), bias=spread(Replicate(), q[..., :1])[0]),
+        "learned": lambda: attention(*spread(Shard(0)), bias=learned),
+    }
+    found = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except EdgewiseError as error:
+            found[name] = error.code
+    return found

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from rank_cases import every_graph, half_precision, mistakes, one_rank_needs_no_gradient
+from rank_cases import every_graph, every_term, half_precision, mistakes, one_rank_needs_no_gradient
 from rank_harness import on_ranks
 
 from edgewise import attention
@@ -23,6 +23,13 @@ def test_every_graph_gives_what_one_process_gives(ranks, heads, orders):
     kinds = {kind for kind, _ in ways[0]}
     assert "exchange" in kinds
     assert ("heads" in kinds) == (ranks == heads[1] == 4)  # on two ranks they are no cheaper
+
+
+@pytest.mark.parametrize(("ranks", "heads"), [(2, (4, 2)), (4, (4, 4))])
+def test_biases_and_scores_are_those_of_tokens(ranks, heads):
+    for found in on_ranks(every_term, ranks, heads, 7):
+        assert len(found) > 12
+        assert max(found.values()) <= 1e-12, found
 
 
 def test_a_rank_whose_inputs_need_no_gradient_does_not_stop_the_others():
@@ -56,7 +63,8 @@ def test_what_is_no_mesh_is_refused(mesh):
 
 
 @pytest.mark.parametrize(
-    "options", [{"offset": 2}, {"return_lse": True}, {"kernel": "csr"}, {"bias": torch.zeros(8, 8)}]
+    "options",
+    [{"offset": 2}, {"return_lse": True}, {"kernel": "csr"}, {"edge_bias": torch.zeros(22)}],
 )
 def test_what_ranks_do_not_share_is_refused(options):
     x = torch.zeros(1, 2, 8, 4)

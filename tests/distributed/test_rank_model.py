@@ -5,8 +5,10 @@ import torch
 from rank_cases import every_model, refused_models
 from rank_harness import on_ranks
 
-from edgewise.distributed import on_mesh, scale
-from edgewise.distributed.errors import NotDistributed
+from edgewise.distributed import Shards, on_mesh, scale
+from edgewise.distributed.errors import BadMesh, BadShards, NotDistributed
+from edgewise.explain import UnknownStage
+from edgewise.graphs.errors import BadSize
 from edgewise.inputs.kinds import numbers
 from edgewise.language import R
 from edgewise.zoo import gpt2
@@ -15,7 +17,7 @@ from edgewise.zoo import gpt2
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_models_give_what_they_give_on_one_process(ranks):
     for found in on_ranks(every_model, ranks):
-        assert len(found) == 4
+        assert len(found) == 5
         assert max(found.values()) <= 1e-12, found
 
 
@@ -28,6 +30,27 @@ def test_rules_in_which_tokens_of_ranks_meet_are_refused_on_all():
 def test_only_a_compiled_model_of_one_output_is_taken():
     with pytest.raises(NotDistributed):
         on_mesh(torch.nn.Linear(2, 2), 4)
+
+
+def test_explain_has_a_stage_for_ranks():
+    config = gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=2, length=64, dropout=0.0)
+    model = gpt2.program(config).compile(R.logits, seed=0)
+    token = numbers(torch.zeros(1, 40, dtype=torch.int64))
+    found = model.explain(mesh=4, token=token, json=True)["ranks"]
+    assert (found["tokens"], found["ranks"], found["attentions"][0]["count"]) == (40, 4, 2)
+    assert found["received"] == 2 * found["attentions"][0]["worst"] > 0
+    more = model.explain(mesh=Shards(1 << 20, 512), stage="ranks", token=token)
+    assert "1,048,576 tokens on 512 ranks" in str(more)
+    assert "all-gather" in str(more)
+    assert "computed, not measured" in str(more)
+    assert "ranks" not in model.explain(token=token).to_json()
+    with pytest.raises(UnknownStage):
+        model.explain(stage="ranks", token=token)
+    for mesh, wrong in ((0, BadSize), (True, BadSize), ("cp", BadMesh)):
+        with pytest.raises(wrong):
+            model.explain(mesh=mesh, token=token)
+    with pytest.raises(BadShards):
+        model.explain(mesh=4)
 
 
 def test_a_model_without_numbers_is_scaled():

@@ -57,12 +57,14 @@ def test_a_predicate_is_a_pattern_like_any_other():
         lambda: where(lambda i, j: i - j).rows(8),
         lambda: where(lambda i, j: (i > j).sum(1) > 2).rows(8),
         lambda: where(lambda i, j: i > 3 and j > 3).rows(8),
+        lambda: where(lambda i, j: i > 3 and j > 3).blocks(8, 4),
     ],
 )
 def test_a_bad_predicate_is_our_error(wrong):
     with pytest.raises(EdgewiseError) as caught:
         wrong()
     assert caught.value.code == "bad-predicate"
+    assert caught.value.span.file == __file__
 
 
 @pytest.mark.parametrize(("n", "m"), [(20, 20), (7, 20), (20, 7), (1, 1), (0, 5)])

@@ -158,9 +158,56 @@ def test_a_pattern_of_a_derived_relation_has_the_axes_of_its_rule():
     torch.testing.assert_close(model(h=x, a=torch.ones(5).double()), expected)
 
 
-def test_growing_refuses_a_mask_over_data():
-    case = next(case for case in CORPUS if case.name == "same speaker, earlier")
+@pytest.mark.parametrize("parts", [[1] * N, [7, 1, 1, 9, 8]], ids=len)
+@pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)
+def test_growing(case, parts):
+    """Rows are appended where the mask lets none attend to later ones, and each to itself."""
     tables = facts(N)
-    model = case.program(D).compile(R.out, seed=0)
-    with pytest.raises(EdgewiseError, match="mask over data"):
-        model.growing(N, **case.inputs(tables))(h=torch.randn(N, D))
+    mask = case.mask(N, tables)
+    torch.manual_seed(0)
+    x = torch.randn(2, N, D, dtype=torch.float64)
+    model = case.program(D).compile(R.out, seed=0, fill=0.0).double()
+    growing = model.growing(N, **case.inputs(tables))
+    if not mask.diagonal().all() or mask.triu(1).any():
+        with pytest.raises(EdgewiseError) as error:
+            growing(h=x[:, : parts[0]])
+        assert error.value.code == "cannot-grow"
+        return
+    expected = torch.stack([attended(model, each, mask) for each in x])
+    found = [growing(h=part) for part in x.split(parts, 1)]
+    torch.testing.assert_close(torch.cat(found, 1), expected)
+
+
+SPEAKER = R.special.leq(V.J, V.I), R._speaker(V.I, V.S), R._speaker(V.J, V.S)
+OTHER_READERS = {
+    "a condition on a row": R.h(V.I) <= (R.x(V.I), R._speaker(V.I, 0)),
+    "a negated one": R.h(V.I) <= (R.x(V.I), ~R.speaker(V.I, 0)),
+    "a value": R.h(V.I) <= (R.x(V.I), R.speaker(V.I, V.S)),
+    "a value that is looked up": R.h(V.I) <= (R.x(V.I), R.speaker(V.I, V.S), R.name(V.S)),
+}
+
+
+@pytest.mark.parametrize("rule", OTHER_READERS.values(), ids=OTHER_READERS)
+def test_growing_refuses_rules_that_read_rows_to_come(rule):
+    case = MaskCase("", SPEAKER, lambda i, j, f: False, (rule,))
+    model = case.program(D).compile(R.out, seed=0, fill=0.0)
+    inputs = {"speaker": torch.tensor([[0, 1, 2], [0, 1, 0]]), "name": torch.ones(2, D)}
+    growing = model.growing(3, **{n: t for n, t in inputs.items() if n in model.inputs})
+    with pytest.raises(EdgewiseError) as error:
+        growing(x=torch.randn(1, D))
+    assert error.value.code == "cannot-grow"
+
+
+def test_growing_crops_edits_and_takes_samples_under_a_mask():
+    case = MaskCase("", SPEAKER, lambda i, j, f: f.speaker[i] == f.speaker[j] and j <= i)
+    model = case.program(D).compile(R.out, seed=0).double()
+    speaker = torch.stack([torch.arange(9), torch.arange(9) % 3 % 2])
+    x = torch.randn(2, 9, D, dtype=torch.float64, generator=torch.manual_seed(0))
+    growing = model.growing(9, speaker=speaker)
+    growing(h=x[:, :7])
+    growing.crop(4)
+    growing.take([1, 0])
+    growing(h=x.flip(0)[:, 4:])
+    x[:, 2] = 1.0
+    found = growing.edit(2, h=x.flip(0)[:, 2:3])
+    torch.testing.assert_close(found, model(h=x, speaker=speaker).flip(0)[:, 2:])

@@ -44,6 +44,9 @@ EACH = [pytest.param(name, marks=NUMBA) if name == "csr" else name for name in K
 ACCEPTED = {
     "empty": st.builds(lambda a: a - full(), simple),
     "dense": st.sampled_from([full(), causal()]),
+    "sliced": st.builds(
+        lambda low, size: full().restrict(keys=(low, low + size)), radii, st.integers(1, 30)
+    ),
     "rectangles": st.one_of(
         st.sampled_from([full(), causal()]), st.integers(1, 9).map(blocks), st.builds(prefix, radii)
     ),
@@ -82,9 +85,12 @@ LAYOUTS = {
 @pytest.mark.parametrize("n", [7, 40])
 def test_layouts_in_memory_do_not_matter(kernel, layout, n):
     """The output, with and without the log-sum-exp, and the gradients."""
-    graph = {"dense": full(), "permuted": strided(3), "empty": window(1) - window(1)}.get(
-        kernel, blocks(16) | window(2) if kernel == "union" else blocks(16)
-    )
+    graph = {
+        "dense": full(),
+        "sliced": full().restrict(keys=(2, 6)),
+        "permuted": strided(3),
+        "empty": window(1) - window(1),
+    }.get(kernel, blocks(16) | window(2) if kernel == "union" else blocks(16))
     random = torch.Generator().manual_seed(0)
     inputs = [LAYOUTS[layout](torch.randn(2, 2, n, 8, generator=random)) for _ in range(4)]
 
@@ -128,6 +134,7 @@ def test_gradients_are_those_of_the_function(kernel):
     special = {
         "empty": window(3) - full(),
         "dense": causal(),
+        "sliced": full().restrict(keys=(1, 4)),
         "rectangles": prefix(2),
         "permuted": strided(2),
     }

@@ -9,7 +9,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from edgewise.graphs import cache, causal, from_edges, full, global_tokens, random_edges, window
 from edgewise.graphs.cache import cache_of
-from edgewise.kernels.attention import Case, attention, choose, dense, union
+from edgewise.kernels.attention import (
+    Case,
+    attention,
+    choose,
+    dense,
+    prepare,
+    triton_passes,
+    union,
+)
 from edgewise.kernels.attention.contract import touched_blocks
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS
 
@@ -50,6 +58,26 @@ def test_classes_are_not_dense_in_a_precision_that_fused_attention_lacks():
         full = replace(case(causal()), dtype=dtype, features=frozenset({"lse"}))
         assert (choose(full).name == "dense") == allowed
         assert choose(replace(full, features=frozenset())).name == "dense"
+
+
+def test_float32_is_rounded_where_torch_allows_it():
+    """By either of torch's settings, and another setting is another call."""
+    from edgewise.kernels.attention.contract import allows_tf32
+
+    before = torch.get_float32_matmul_precision()
+    try:
+        for setting, allowed in (("highest", False), ("high", True)):
+            torch.set_float32_matmul_precision(setting)
+            assert allows_tf32(torch.float32, "cuda") == allowed
+            assert not allows_tf32(torch.float32, "cpu")
+            assert not allows_tf32(torch.bfloat16, "cuda")
+            tensors = torch.empty(3, 1, 2, 64, 8, device="meta")
+            call = prepare(*tensors, window(9), device="cuda")
+            assert call.inner.case.tf32 == allowed
+            precision = triton_passes.precision_of(call.inner.case)
+            assert precision == ("tf32" if allowed else "ieee")
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_another_stride_compiles_no_other_score():

@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 
 from edgewise import R, V
+from edgewise.distributed.errors import NotDistributed
 from edgewise.graphs import window
 from edgewise.kernels.attention import attention, prepare
 from edgewise.kernels.attention.errors import UnsupportedDevice
@@ -66,12 +67,12 @@ def test_somebody_elses_patch_of_torch_is_none_of_ours(monkeypatch):
     assert attention(x, x, x).shape == x.shape
 
 
-def test_dtensors_are_refused(mesh):
+def test_dtensors_and_plain_tensors_do_not_mix(mesh):
     from torch.distributed.tensor import Replicate, distribute_tensor
 
     x = torch.randn(1, 2, 8, 4)
     spread = distribute_tensor(x, mesh, [Replicate()])
-    with pytest.raises(UnsupportedDevice, match="`q` is a DTensor"):
-        attention(spread, spread, spread)
+    with pytest.raises(NotDistributed, match="`k` is not one"):
+        attention(spread, x, x)
     with pytest.raises(UnsupportedDevice, match="`bias` is a DTensor"):
         attention(x, x, x, bias=spread[..., :1])

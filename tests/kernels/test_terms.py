@@ -32,6 +32,7 @@ from tests.refusals import assert_taken_or_refused
 GRAPHS = {
     "empty": window(3) - full(),
     "dense": full(),
+    "sliced": full().restrict(keys=(1, 4)),
     "rectangles": documents([2, 4]) & causal(),
     "permuted": strided(2) & causal(),
     "tiled": grid(2, 3)(window(1), causal()),
@@ -89,6 +90,7 @@ def test_what_kernels_take():
     assert taken == {
         "empty": everything,
         "dense": {"bias", "key_bias", "edge_bias", "alibi", "relative"},
+        "sliced": {"bias", "key_bias", "alibi", "relative"},
         "rectangles": on_tiles,
         "permuted": {"softcap", "alibi", "relative", "capped"},
         "tiled": {"softcap"},

@@ -13,8 +13,10 @@ from edgewise.kernels.attention import attention, triton_blocks
 from edgewise.kernels.attention.contract import Case
 from edgewise.kernels.attention.errors import KernelRefuses
 
+FILES = ["triton_checks.py", "edges_triton_checks.py", "decoding_triton_checks.py"]
 
-@pytest.mark.parametrize("file", ["triton_checks.py", "edges_triton_checks.py"])
+
+@pytest.mark.parametrize("file", FILES)
 def test_interpreted_kernels_are_as_exact_as_the_reference(file):
     """Triton must know that it interprets before it is imported, so this is another process."""
     pytest.importorskip("triton", reason="triton is not installed")
@@ -26,7 +28,7 @@ def test_interpreted_kernels_are_as_exact_as_the_reference(file):
     assert done.returncode == 0, done.stdout[-4000:]
 
 
-@pytest.mark.parametrize("kernel", ["triton_blocks", "triton_csr"])
+@pytest.mark.parametrize("kernel", ["triton_blocks", "triton_csr", "triton_decoding"])
 def test_it_runs_on_a_gpu_only(kernel):
     x = torch.zeros(1, 8, 4)
     with pytest.raises(KernelRefuses, match="CUDA GPU, not on cpu"):

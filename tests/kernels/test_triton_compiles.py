@@ -1,6 +1,7 @@
 """The block kernels compile for a Hopper GPU, which needs none: the interpreter checks no types."""
 
 import subprocess
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,11 +15,12 @@ from triton.compiler import ASTSource
 
 from edgewise.graphs import window
 from edgewise.kernels.attention import triton_block_kernels as kernels
-from edgewise.kernels.attention import triton_passes
+from edgewise.kernels.attention import triton_decoding, triton_passes
+from edgewise.kernels.attention import triton_decoding_kernels as decoding
 from edgewise.kernels.attention.contract import Case
 from edgewise.kernels.attention.triton_launch import width
 from edgewise.kernels.attention.triton_lists import BITS, LAYERS, ONE
-from edgewise.kernels.attention.triton_passes import block_of, launch_options
+from edgewise.kernels.attention.triton_passes import block_of, launch_options, precision_of
 from edgewise.kernels.attention.triton_score import functions
 from edgewise.scores import S as S_
 from edgewise.scores.library import alibi, relative, softcap
@@ -52,7 +54,7 @@ def compiled_pass(step, case, form=ONE, batch=False):
     code, more, block = functions(case.score), case.score != S, block_of(case, step)
     wide = [width(x) for x in (case.d, case.dv)]
     constants = {"BLOCK": block, "D": case.d, "DV": case.dv, "WD": wide[0], "WV": wide[1]}
-    constants |= {"FORM": form, "BATCH": batch, "PRECISION": "ieee" if kind == "fp32" else "tf32"}
+    constants |= {"FORM": form, "BATCH": batch, "PRECISION": precision_of(case)}
     constants |= {"VALUE": code.value, "SLOPE": code.slope, "SPREAD": code.spread}
     constants |= {"SCORE": more, "BIAS": more, "DROP": more}
     types = dict.fromkeys(constants, "constexpr")
@@ -92,6 +94,47 @@ def test_a_pass_compiles(step, d, dv, form, score, batch):
 def test_the_widest_heads_fit_on_the_chip(step):
     made = compiled_pass(step, case_of(256, 192))
     assert "wgmma.mma_async" in made.asm["ptx"]
+    assert made.metadata.shared <= SHARED
+
+
+def compiled_decoding(d, dtype, rows=16, score=S, layers=0):
+    """The kernel that splits keys, with strides that are multiples of 16, as caches have them."""
+    kernel, kind = decoding.split_keys, {torch.bfloat16: "bf16", torch.float32: "fp32"}[dtype]
+    case = replace(case_of(d, d, dtype, score), n=rows)
+    code = triton_decoding.code_of(case, layers)
+    options = {name: code.pop(name) for name in ("num_warps", "num_stages")}
+    constants = code | {"ROWS": rows, "DV": d, "WV": width(d)}
+    types = dict.fromkeys(constants, "constexpr") | {"scale": "fp32"}
+    types |= dict.fromkeys(["PartOut", "PartLse", "Tables"], "*fp32")
+    types |= dict.fromkeys(["Runs", "Layers", "Sizes"], "*i32")
+    types |= dict.fromkeys(["Q", "K", "V", "Bias"], f"*{kind}")
+    signature = {name: types.get(name, "i32") for name in kernel.arg_names}
+    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    wide = ("Q", "K", "V", "PartOut", "qb", "qh", "qn", "kb", "kh", "km", "vb", "vh", "vm")
+    hints = {(kernel.arg_names.index(x),): [["tt.divisibility", 16]] for x in wide}
+    source = ASTSource(kernel, signature, places, hints)
+    return compiled(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+
+@pytest.mark.parametrize(
+    ("d", "dtype", "score"),
+    [
+        *((128, torch.bfloat16, S), (80, torch.bfloat16, softcap(9.0).node)),
+        *((256, torch.bfloat16, S), (64, torch.float32, S)),
+    ],
+)
+def test_decoding_compiles_and_fits(d, dtype, score):
+    made = compiled_decoding(d, dtype, score=score)
+    assert made.metadata.shared <= SHARED
+    assert "ld.global.v4" in made.asm["ptx"] or "cp.async.cg" in made.asm["ptx"]
+
+
+@pytest.mark.parametrize("step", PASSES)
+@pytest.mark.parametrize("d", [64, 80, 256])
+def test_rounded_float32_runs_on_tensor_cores(step, d):
+    """Where torch allows TF32."""
+    made = compiled_pass(step, replace(case_of(d, d, torch.float32), tf32=True))
+    assert "wgmma.mma_async" in made.asm["ptx"] or "mma.sync" in made.asm["ptx"]
     assert made.metadata.shared <= SHARED
 
 

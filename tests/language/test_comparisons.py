@@ -120,6 +120,10 @@ MISUSES = {
     "&": (lambda: (V.I < 3) & (V.I > 1), "bad-operator"),
     "& of equalities": (lambda: (V.I == 3) & (V.J != 1), "bad-operator"),
     "& beside a value": (lambda: R.a(V.I) & R._e(V.I), "bad-operator"),
+    "& under a product": (lambda: (R.h <= R.a(1) & R.a(2)) | [F.product], "bad-operator"),
+    ">= of a rule": (lambda: Program([R.h(V.I) >= R.a(V.I)]), "bad-head"),
+    ">= of a rule and a tuple": (lambda: R.h(V.I) >= (R.a(V.I), R.b(V.I)), "bad-body"),
+    ">= with functions": (lambda: (R.h(V.I) >= R.a(V.I)) | [F.relu], "missing-parentheses"),
     "a value": (lambda: R.a(V.I) + V.I, "bad-body"),
     "an atom": (lambda: V.I - R.a(V.I) <= 2, "bad-term"),
     "a float": (lambda: V.I - 0.5 <= 2, "bad-term"),
@@ -137,6 +141,12 @@ def test_misuse_is_our_error(wrong, code):
     with pytest.raises(EdgewiseError) as caught:
         wrong()
     assert caught.value.code == code
+    assert "<=" in caught.value.help or not code.startswith("missing")
+
+
+def test_values_joined_by_an_ampersand_are_a_sum():
+    assert (R.h <= R.a(1) & R.a(2)) == (R.h <= R.a(1) + R.a(2))
+    assert ((R.h <= R.a(1) & R.a(2)) | [F.sum, F.relu]).functions == (F.sum, F.relu)
 
 
 def test_no_value_compares_with_nan():

@@ -388,6 +388,44 @@ def test_a_file_is_loaded(tmp_path) -> None:
     assert Program.load(path) == Program([R.h(V.X) <= R.a(V.X), R.g(V.X) <= R.h(V.X)])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bond(a, b), c(a).\nbond(a, b), o(a).",
+        "bond(a, b), c(a).\nbond(c, d), o(c).",
+        "c(a), o(b).\nc(a).",
+        "c(a).\nc(a), o(b).",
+        "1.0 p :- bond(a, b), c(a).\n0.0 p :- bond(a, b), o(a).",
+    ],
+)
+def test_samples_are_not_merged_to_one_program(text: str, tmp_path) -> None:
+    path = tmp_path / "samples.txt"
+    path.write_text(text)
+    with pytest.raises(EdgewiseError) as caught:
+        Program.load(path)
+    assert caught.value.code == "samples-not-program"
+    assert "edgewise.data.neuralogic" in caught.value.help
+    assert caught.value.span.line == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a(1), b(1).",
+        "a(1). a(1). b(2).",
+        "a(1), b(1).\nc(2).",
+        "a(1), b(1).\na(2), b(2).\nh(X) :- a(X).",
+        "0.5 h :- a.\n0.5 h :- b.",
+        "0.5 h :- a(1).\n0.5 h :- a(2).",
+    ],
+)
+def test_facts_and_rules_without_variables_are_a_program(text: str, tmp_path) -> None:
+    path = tmp_path / "facts.rules"
+    path.write_text(text)
+    program = Program.load(path)
+    assert Program.parse(program.text()) == program
+
+
 def test_only_text_is_parsed() -> None:
     with pytest.raises(EdgewiseError, match="is a string, got"):
         Program.parse(None)

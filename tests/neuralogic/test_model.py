@@ -7,15 +7,25 @@ import pytest
 import torch
 
 from edgewise import EdgewiseError
-from edgewise.neuralogic import Dataset, FileDataset, Sample, Settings, manual_seed
+from edgewise.neuralogic import (
+    Dataset,
+    FileDataset,
+    Sample,
+    Settings,
+    initialize,
+    manual_seed,
+    set_max_memory_size,
+)
 from edgewise.neuralogic.core import C, F, Metadata, Model, R, Rule, Template, V
 from edgewise.neuralogic.dataset import Data, TensorDataset
 from edgewise.neuralogic.inference import InferenceEngine
 from edgewise.neuralogic.nn import (
+    GRU,
     MSE,
     SGD,
     Adam,
     GCNConv,
+    MAGNNMean,
     Trainer,
     Uniform,
     compute_metrics,
@@ -250,6 +260,15 @@ MISTAKES = [
     (lambda: Settings(rule_aggregation=F.sum), "bad-setting", "aggregation"),
     (lambda: Settings(epochs=-1), "bad-setting", "positive"),
     (lambda: SGD(-1), "bad-setting", "at least 0"),
+    (lambda: initialize(max_memory_size=4), "bad-setting", "`max_memory_size`"),
+    (lambda: initialize(debug_mode=True), "bad-setting", "`debug_mode`"),
+    (lambda: set_max_memory_size(4), "bad-setting", "virtual machine"),
+    (lambda: GRU(2, 2, "h", "x", "h0", next_name="after"), "bad-setting", "next_name"),
+    (
+        lambda: MAGNNMean("h", "x", "edge", None, ["a"], aggregation=F.avg_agg),
+        "bad-setting",
+        "aggregation",
+    ),
     (lambda: MSE("max"), "bad-setting", "mean"),
     (lambda: Uniform(0), "bad-setting", "positive"),
     (lambda: GeometricLR(0.5, 1).decay(1), "bad-setting", "no optimiser"),

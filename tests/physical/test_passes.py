@@ -78,6 +78,11 @@ RELATIONS = Program(
 DISTANCES = Program(
     [(R.out(V.I, V.J) <= (R.x(V.I).T, R.y(V.D), R.special.add(V.J, V.D, V.I))) | [F.product]]
 )
+TWICE = Program([
+    R.once(V.I) <= (R.x(V.J), R._next(V.I, V.J)),
+    R.out(V.I) <= (R.once(V.J), R._next(V.I, V.J)),
+])  # fmt: skip
+NEXT = rows(torch.stack([torch.arange(7), torch.arange(7) * 3 % 7]))
 X = {"x": torch.randn(7, 4, dtype=torch.float64)}
 LONG = {n: torch.randn(96, 4, dtype=torch.float64) for n in ("x", "y")}
 FOR = {
@@ -89,6 +94,7 @@ FOR = {
         None,
     ),
     "family products": (HEADS, X, "matmul"),
+    "merge gathers": (TWICE, {"next": NEXT, **X}, "index_select"),
     "dots as products": (DISTANCES, LONG, "mul"),
     "fuse gathers": (sums(R.x(V.J)), {"edge": edges(35), **X}, "index_select"),
     "strided views": (

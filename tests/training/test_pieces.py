@@ -1,6 +1,7 @@
 """The parts of a run one by one: data, objectives, schedules."""
 
 import gzip
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
 from edgewise.training.data.text import TextData
 from edgewise.training.objectives import Masked
+from edgewise.training.ranks.group import ALONE
+from edgewise.training.ranks.ways import OneProcess, Setup
 
 
 @given(st.integers(1, 20), st.integers(1, 9), st.integers(0, 5))
@@ -66,7 +69,7 @@ def test_the_causal_loss_is_the_cross_entropy(tmp_path):
     batch = corpus.batch(3, 0, 0)
     logits = model(batch["token"])
     wanted = cross_entropy(logits.transpose(1, 2), batch["next"])
-    torch.testing.assert_close(recipe.objective.loss(model, batch, 0), wanted)
+    torch.testing.assert_close(recipe.objective.loss(model, batch), wanted)
 
 
 def test_a_gpt_does_not_look_ahead(tmp_path):
@@ -175,3 +178,11 @@ def test_classes_that_are_none(tmp_path, text, said):
     with pytest.raises(EdgewiseError, match=said) as caught:
         LabelledData(train="lines", validation="lines", test="lines").read(tmp_path)
     assert caught.value.code == "bad-data"
+
+
+def test_a_batch_without_masked_tokens_changes_nothing(tmp_path):
+    recipe = loaded(tmp_path)
+    corpus = recipe.data.read(tmp_path)
+    setup = Setup(replace(recipe, objective=Masked(share=0.0)), corpus, None, ALONE, "cpu")
+    batch = setup.recipe.objective.drawn(corpus.batch(2, 0, 0), corpus, 0)
+    assert OneProcess(setup).part(batch) == (batch, 0.0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgewise import EdgewiseError, F, Program, R, V, W, repeat
 from edgewise.language import nodes
 from edgewise.viz import draw_program, draw_solution
-from edgewise.viz.svg import width
+from edgewise.viz.svg import DARK, width
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -238,6 +238,19 @@ def test_the_same_program_is_the_same_picture():
     facts = tokens(4)
     first, second = (attention().solve(f, seed=0).draw().svg for f in (facts, facts[::-1]))
     assert first == second
+
+
+def test_every_colour_has_one_for_the_dark():
+    rule = R.h(V.X) <= (R.a(V.X)[-1.0], R.w(V.X)["w":1, 1], R._b(V.X), ~R.c(V.X), V.X < 3)
+    program = Program([rule, R.out <= R.h(V.X)])
+    facts = [R.a(0)[1.0], R.a(1)[2.0], R.w(0)[1.0], R.w(1)[-3.0], R.b(0), R.b(1), R.c(1)]
+    solution = program.solve(facts, seed=0)
+    drawings = [attention(), encoder(), program, solution]
+    for svg in (drawing.draw().svg for drawing in drawings):
+        used = set(re.findall(r'(?:fill|stroke)="(#[0-9a-f]{6})"', svg))
+        assert used <= DARK.keys()
+        styled = set(re.findall(r'="(#[0-9a-f]{6})"\]', svg))
+        assert styled == used
 
 
 def test_too_large():

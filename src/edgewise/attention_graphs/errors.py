@@ -1,26 +1,9 @@
 """Errors about the attention of a model: there is none, or not the part that was named."""
 
 from edgewise.errors import EdgewiseError
+from edgewise.pruning.errors import NoAttention, NoSuchHead
 
-
-class NoAttention(EdgewiseError):
-    """The attention of a model is read from its attention nodes, or from Hugging Face's modules.
-
-    A rule that aggregates without a softmax over keys is no attention, nor is one whose attention
-    the compiler does not fuse.
-    """
-
-    code = "no-attention"
-    example = "attention_graph(Program([R.h(V.I) <= R.x(V.I)]).compile(R.h), x=torch.ones(3, 2))"
-    instead = "attention_graph([torch.eye(3)[None]], tokens=['to', 'be', 'or']).edges()"
-
-
-class NoSuchHead(EdgewiseError):
-    """Layers and heads count from 0, tokens too; a negative number counts from the end."""
-
-    code = "no-such-head"
-    example = "attention_graph([torch.eye(3)[None]]).edges(layer=0, head=7)"
-    instead = "attention_graph([torch.eye(3)[None]]).edges(layer=0, head=0)"
+__all__ = ["BadCounterfactual", "BadEdgeChoice", "NoAttention", "NoSuchHead", "NoTokens"]
 
 
 class BadEdgeChoice(EdgewiseError):
@@ -37,3 +20,17 @@ class NoTokens(EdgewiseError):
     code = "no-tokens"
     example = "attention_graph([torch.eye(3)[None]], tokens=['to', 'be'])"
     instead = "attention_graph([torch.eye(3)[None]], tokens=['to', 'be', 'or'])"
+
+
+class BadCounterfactual(EdgewiseError):
+    """What is left out is a token, an edge of a layer, or a head of a layer, counted from 0."""
+
+    code = "bad-counterfactual"
+    example = """\
+from edgewise.attention_graphs import without
+without(Program([R.h(V.I) <= R.x(V.I)]).compile(R.h), removed="word:3", x=torch.ones(3, 2))"""
+    instead = """\
+from edgewise.attention_graphs import without
+w = (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I))) | [F.product, F.softmax_agg(agg_terms=[V.J])]
+h = (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product]
+without(Program([w, h]).compile(R.h), removed="token:1", x=torch.ones(3, 2))"""

@@ -22,6 +22,20 @@ class HeadSummary:
     """Means over the queries of one head: `entropy` in nats, `distance` |i - j|, `own`, the weight
     of the query itself, `previous`, of the token before, and `following`, of the one after; `sink`
     is the key with the largest mean weight, `sink_share`; `peak` the mean of the largest weights.
+
+    >>> import torch
+    >>> from edgewise import F, Program, R, V, attention_graph
+    >>> weights = (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I))) | [
+    ...     F.product,
+    ...     F.softmax_agg(agg_terms=[V.J]),
+    ... ]
+    >>> out = (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product]
+    >>> found = attention_graph(
+    ...     Program([weights, out]).compile(R.h), x=torch.zeros(4, 2), tokens=list("abcd")
+    ... )
+    >>> (head,) = found.summary()
+    >>> round(head.own, 2), round(head.distance, 2)
+    (0.25, 1.25)
     """
 
     layer: int
@@ -41,6 +55,22 @@ class AttentionGraph:
     """The attention of every layer to one text, recomputed when it is read, never n×n.
 
     `calls` are the layers in the order in which they run, `names` what they are called.
+
+    >>> import torch
+    >>> from edgewise import F, Program, R, V, attention_graph
+    >>> weights = (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I))) | [
+    ...     F.product,
+    ...     F.softmax_agg(agg_terms=[V.J]),
+    ... ]
+    >>> out = (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product]
+    >>> found = attention_graph(
+    ...     Program([weights, out]).compile(R.h), x=torch.eye(3), tokens=["a", "b", "c"]
+    ... )
+    >>> found.layers, found.heads, found.names, tuple(found.weights(0, 0).shape)
+    (1, (1,), ('h',), (3, 3))
+    >>> keys, row = found.weights_of(0, 0, query=1)
+    >>> keys.tolist(), len(found.rollout(queries=[0]).key)
+    ([0, 1, 2], 3)
     """
 
     tokens: tuple[str, ...]

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     import typer
 
 VERBS = (
-    *("graph", "models", "train", "compare", "generate", "translate", "classify", "embed"),
+    *("graph", "models", "train", "compare", "generate", "translate", "classify", "embed", "parse"),
     *(
         "search",
         "predict",
         "why",
         "evaluate",
         "export",
+        "prune",
         "push",
         "check",
         "solve",
@@ -51,11 +52,21 @@ def main(arguments: list[str] | None = None) -> int:
     except EdgewiseError as error:
         if isinstance(error.place, Caller):
             error.place = None  # a place in our Python, not in the user's command
-        shows_colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-        print(coloured(str(error)) if shows_colour else error, file=sys.stderr)
+        _say(error)
         return BAD_INPUT
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else BAD_INPUT
+
+
+def _say(error: EdgewiseError) -> None:
+    """Print an error: of a run on many ranks the first prints all, others what is their own."""
+    rank = os.environ.get("RANK", "0") if os.environ.get("WORLD_SIZE", "1") != "1" else "0"
+    if rank != "0":
+        if error.code != "rank-failed":
+            print(f"rank {rank}: {str(error).partition(chr(10))[0]}", file=sys.stderr)
+        return
+    shows_colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    print(coloured(str(error)) if shows_colour else error, file=sys.stderr)
 
 
 def _app() -> "typer.Typer":

@@ -18,7 +18,7 @@ def evaluate(
     part: Annotated[str, typer.Option(help="validation or test")] = "validation",
     file: Annotated[
         Path | None,
-        typer.Option(help="a file to measure on: text, JSON lines, CSV or Parquet"),
+        typer.Option(help="a file to measure on: text, JSON lines, CSV, Parquet or CoNLL-U"),
     ] = None,
     device: Device = None,
     as_json: Json = False,

@@ -41,7 +41,6 @@ def scale(
 ) -> None:
     """Compute memory, bytes by kind and time on many ranks, beside all-gather and Ulysses."""
     from edgewise.distributed import RowSizes, best_shards, communication
-    from edgewise.distributed.model_scale import table
     from edgewise.graphs import Pattern, parse
     from edgewise.graphs.checks import integer
     from edgewise.zoo import MODELS
@@ -63,8 +62,7 @@ def scale(
     sizes = RowSizes(heads, key_heads, size)
     shards = best_shards(pattern, tokens, ranks) if by_residue else None
     plan = communication(pattern, tokens=tokens, ranks=ranks, sizes=sizes, shards=shards)
-    text = "\n".join([*table(plan, gigabytes * 1e9), "computed, not measured"])
-    print(json.dumps(plan.to_json(), indent=1) if as_json else text)
+    print(json.dumps(plan.to_json(), indent=1) if as_json else plan.show(gigabytes * 1e9))
 
 
 def _model(name: str, module: Any, graph: str | None, tokens: int, ranks: int) -> "ModelScale":

@@ -49,26 +49,30 @@ def train(
 ) -> None:
     """Train a model from a recipe; metrics, checkpoints and a plot go to a folder.
 
-    Ctrl-C once saves and ends, twice stops at once; the same command continues.
+    Ctrl-C once saves and ends, twice stops at once; the same command continues. On many ranks:
+    `torchrun --nproc-per-node 2 -m edgewise train RECIPE`.
     """
     from rich.console import Console
 
     from edgewise.training import estimate, load
     from edgewise.training import train as run
     from edgewise.training.overrides import folder_name
+    from edgewise.training.ranks.group import joined, own_rank
 
-    check_device(device)
     if threads is not None:
         import torch
 
         torch.set_num_threads(threads)
-    loaded = load(recipe, settings or ())
     out = Path("runs") / folder_name(recipe.stem, settings or ()) if out is None else out
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=own_rank() > 0)
     if dry_run:
+        check_device(device)
+        loaded = load(recipe, settings or ())
         _show(console, loaded, estimate(loaded, data=data))
         return
-    with _interruptible(console) as stop:
+    with joined() as ranks, _interruptible(console) as stop:
+        ranks.each(lambda: check_device(device))
+        loaded = ranks.each(lambda: load(recipe, settings or ()))
         how: Any = {"resume": resume, "device": device, "tensorboard": tensorboard, "stop": stop}
         last = _follow(console, run(loaded, out, data=data, **how), loaded, out)
     if last == "interrupted":
@@ -153,6 +157,8 @@ def _show(console: "Console", recipe: "Recipe", cost: "Estimate") -> None:
     )
     parts = [f"{name} {_amount(size)}B" for name, size in cost.memory.items() if size]
     console.print(f"{_amount(sum(cost.memory.values()))}B of memory: {', '.join(parts)}")
+    for line in cost.plan:
+        console.print(line)
     for name, picture in pictures(recipe).items():
         console.print(f"\n{name}, the first {PICTURE} tokens:\n{picture}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from edgewise.data.errors import BadJoin, UnreadableSource
 from edgewise.data.sql import quoted
@@ -20,7 +21,7 @@ from edgewise.language.statements import atoms
 
 READERS = {".parquet": "read_parquet", ".csv": "read_csv"}
 COMPARED = {"leq": "<=", "lt": "<", "geq": ">=", "gt": ">", "eq": "=", "neq": "<>"}
-COUNT = "groundings"
+COUNT, RESULT = "groundings", "all.parquet"
 
 
 def join(
@@ -38,6 +39,15 @@ def join(
     filter, they do not multiply. `rows(pyarrow.parquet.read_table(into))` is the relation as an
     input of a model. `memory` is what DuckDB may hold; the rest it writes beside the result. In
     `pieces`, by the first term of the rule head, it needs less at a time.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from edgewise import R, V
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "edge.csv").write_text("a,b\\n0,1\\n1,2\\n1,3\\n")
+    >>> two_hops = R.path(V.X, V.Z) <= (R.edge(V.X, V.Y), R.edge(V.Y, V.Z))
+    >>> join(two_hops, {"edge": folder / "edge.csv"}, folder / "path.parquet")
+    2
     """
     require_package("duckdb")
     import duckdb
@@ -46,29 +56,39 @@ def join(
     count = integer(pieces, "pieces", 1)
     queries = [to_sql(rule, tables, piece=(piece, count)) for piece in range(count)]
     path = Path(into)
-    parts = [Path(f"{path}.{piece}.part") for piece in range(count)]
-    connection = duckdb.connect()
-    try:
-        connection.execute(f"SET memory_limit = {_text(memory)}")
-        connection.execute(f"SET temp_directory = {_text(f'{path}.tmp')}")
-        connection.execute(f"SET threads = {threads}")
-        connection.execute("SET preserve_insertion_order = false")
-        for query, part in zip(queries, parts, strict=True):
-            connection.execute(f"COPY ({query}) TO {_text(str(part))} (FORMAT parquet)")
-        every = f"SELECT * FROM read_parquet([{', '.join(_text(str(part)) for part in parts)}])"
-        written = f"COPY ({every}) TO {_text(str(path))} (FORMAT parquet)"
-        (found,) = connection.execute(written).fetchone() or (0,)
-        return int(found)
-    except duckdb.Error as problem:
+    try:  # a folder of its own: other joins, and files of the user, may have any name
+        with TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent) as folder:
+            found = _written(queries, Path(folder), memory, threads)
+            os.replace(Path(folder) / RESULT, path)
+            return found
+    except (duckdb.Error, OSError) as problem:
         raise UnreadableSource(
-            f"DuckDB: {str(problem).splitlines()[0]}",
+            f"{_raiser(problem)}: {str(problem).splitlines()[0]}",
             caller(),
             "check the files, the memory limit, and that there is space on the disk",
         ) from None
-    finally:
-        connection.close()
-        for part in parts:
-            part.unlink(missing_ok=True)
+
+
+def _raiser(problem: Exception) -> str:
+    return "the result" if isinstance(problem, OSError) else "DuckDB"
+
+
+def _written(queries: list[str], folder: Path, memory: str, threads: int) -> int:
+    """Write the rows of all queries to one file of a folder; their number."""
+    import duckdb
+
+    parts = [str(folder / f"{piece}.parquet") for piece in range(len(queries))]
+    with duckdb.connect() as connection:
+        connection.execute(f"SET memory_limit = {_text(memory)}")
+        connection.execute(f"SET temp_directory = {_text(str(folder / 'spilled'))}")
+        connection.execute(f"SET threads = {threads}")
+        connection.execute("SET preserve_insertion_order = false")
+        for query, part in zip(queries, parts, strict=True):
+            connection.execute(f"COPY ({query}) TO {_text(part)} (FORMAT parquet)")
+        every = f"SELECT * FROM read_parquet([{', '.join(map(_text, parts))}])"
+        written = f"COPY ({every}) TO {_text(str(folder / RESULT))} (FORMAT parquet)"
+        (found,) = connection.execute(written).fetchone() or (0,)
+    return int(found)
 
 
 def to_sql(

@@ -20,7 +20,12 @@ Key = int | str
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """What rows are to be predicted: keys (arity, rows), a value each, and the names of classes."""
+    """What rows are to be predicted: keys (arity, rows), a value each, and the names of classes.
+
+    >>> import torch
+    >>> Labels(torch.tensor([[0, 1]]), torch.tensor([1, 0]), ("no", "yes")).classes
+    ('no', 'yes')
+    """
 
     keys: Tensor
     values: Tensor

@@ -26,6 +26,14 @@ def triples(path: str | Path | None = None, **paths: str | Path) -> Dataset:
 
     `triples(train="train.txt", test="test.txt")` has the inputs `train` and `test`, whose entities
     and relations are numbered together. A file `.nt` is N-Triples, others are tab-separated.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp()) / "family.txt"
+    >>> _ = path.write_text("ann\\tparent\\tbob\\nbob\\tparent\\teve\\n")
+    >>> found = triples(path)
+    >>> found.inputs["triple"].keys.tolist(), found.names["entity"]
+    ([[0, 1], [0, 0], [1, 2]], ('ann', 'bob', 'eve'))
     """
     files = paths if path is None else {"triple": path}
     if not files or (path is not None and paths):

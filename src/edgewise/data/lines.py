@@ -23,7 +23,9 @@ def lines_of(path: str | Path) -> Iterator[tuple[int, str]]:
     except (OSError, EOFError, TypeError, ValueError, zlib.error) as problem:
         help = "give the path of a text file in UTF-8, or of one that gzip compressed"
         raise unreadable(f"`{named(path)}`", problem, help) from None
-    yield from enumerate(text.splitlines(), start=1)
+    text = text.removesuffix("\n")  # only \n and \r\n end a line: words may hold U+2028 and others
+    lines = text.split("\n") if text else []
+    yield from enumerate((line.removesuffix("\r") for line in lines), start=1)
 
 
 def bad_line(path: str | Path, number: int, line: str, what: str, help: str) -> BadLine:

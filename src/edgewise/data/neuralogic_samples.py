@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from edgewise.data.dataset import Dataset, Labels, as_numbers
+from edgewise.data.errors import BadLine
 from edgewise.data.lines import bad_line, lines_of
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, caller, named
 from edgewise.inputs.kinds import ragged
 from edgewise.language import Program, nodes
 
@@ -28,9 +29,17 @@ def neuralogic(examples: str | Path, queries: str | Path | None = None) -> Datas
 
     Labels have the number of the sample as first key, then those of the query's terms in
     `names["constant"]`.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "examples.txt").write_text("a(1), b(1).\\na(2).\\n")
+    >>> _ = (folder / "queries.txt").write_text("1.0 q.\\n0.0 q.\\n")
+    >>> neuralogic(folder / "examples.txt", folder / "queries.txt").labels["q"].values.tolist()
+    [1.0, 0.0]
     """
     samples, targets = read_samples(examples, queries)
-    return Dataset({"facts": ragged(samples)}, *_labels(targets))
+    return Dataset({"facts": ragged(samples)}, *_labels(examples, targets))
 
 
 def read_samples(
@@ -126,14 +135,25 @@ def _queries(
             yield min(sample, count - 1), fact.atom
 
 
-def _labels(targets: list[Query]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Labels]]:
+def _labels(
+    path: str | Path, targets: list[Query]
+) -> tuple[dict[str, tuple[Any, ...]], dict[str, Labels]]:
     constants = as_numbers([str(term) for _, atom in targets for term in atom.terms])
     found: dict[str, Labels] = {}
     for relation in dict.fromkeys(atom.relation for _, atom in targets):
         here = [(sample, atom) for sample, atom in targets if atom.relation == relation]
         keys = [[sample, *(constants[str(term)] for term in atom.terms)] for sample, atom in here]
-        values = [_target(atom) for _, atom in here]
-        found[relation] = Labels(torch.tensor(keys).T, torch.tensor(values))
+        values = [torch.as_tensor(_target(atom)) for _, atom in here]
+        other = next((at for at, v in enumerate(values) if v.shape != values[0].shape), None)
+        if other is not None:
+            shapes = [tuple(values[at].shape) for at in (0, other)]
+            raise BadLine(
+                f"the targets of `{relation}` in `{named(path)}` have the shapes {shapes[0]} and, "
+                f"of sample {here[other][0] + 1}, {shapes[1]}",
+                caller(),
+                "give every query of a relation a target of one shape",
+            )
+        found[relation] = Labels(torch.tensor(keys).T, torch.stack(values))
     return ({"constant": tuple(constants)} if constants else {}), found
 
 

@@ -28,6 +28,12 @@ def from_pyg(graph: Data | HeteroData | Sequence[Data]) -> Dataset:
 
     `edge_attr` are the values of edges, `y` the labels of nodes or of graphs, and `train_mask`,
     `val_mask` and `test_mask` the splits.
+
+    >>> import torch
+    >>> from torch_geometric.data import Data
+    >>> graph = Data(x=torch.randn(3, 4), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    >>> sorted(from_pyg(graph).inputs)
+    ['edge', 'x']
     """
     if hasattr(graph, "node_types") and hasattr(graph, "edge_types"):
         return _hetero(graph)
@@ -117,6 +123,14 @@ def typed_graph(graph: HeteroData) -> Dataset:
 
     Kinds and types are numbers; `names` has those behind them, such as `author_writes_paper`.
     Labels and splits have the numbers of nodes. See `edgewise.zoo.hetero`.
+
+    >>> import torch
+    >>> from torch_geometric.data import HeteroData
+    >>> graph = HeteroData()
+    >>> graph["paper"].x, graph["author"].x = torch.randn(2, 4), torch.randn(3, 4)
+    >>> graph["author", "writes", "paper"].edge_index = torch.tensor([[0, 2], [0, 1]])
+    >>> sorted(typed_graph(graph).inputs)
+    ['author', 'edge', 'kind', 'paper']
     """
     if not (hasattr(graph, "node_types") and hasattr(graph, "edge_types")):
         what = f"{safe_repr(graph)} is not a `HeteroData`"

@@ -71,6 +71,13 @@ class one_hot:
     """A column of names or integers as a vector: 1 at the place of its category, else 0.
 
     The categories are those of the column, sorted, unless they are listed.
+
+    >>> import pandas
+    >>> from edgewise import data
+    >>> people = pandas.DataFrame({"name": ["ann", "bob"], "town": ["Oslo", "Rome"]})
+    >>> schema = data.Schema(person=data.table("people", ["name"], [one_hot("town")]))
+    >>> data.read({"people": people}, schema).inputs["person"].tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
 
     name: str
@@ -105,6 +112,18 @@ class table:
     - duplicates: rows with the same keys: "refuse", "sum", "mean", "min", "max", "count"; without
       values they are one atom, unless they are counted
     - dangling: keys that the table of their type does not hold: "refuse", "drop" the row
+
+    >>> import pandas
+    >>> from edgewise import data
+    >>> orders = pandas.DataFrame(
+    ...     {"who": ["ann", "bob"], "what": ["tea", "ink"], "paid": [3.0, 5.0]}
+    ... )
+    >>> bought = table("orders", {"who": "person", "what": "product"}, ["paid"])
+    >>> found = data.read({"orders": orders}, data.Schema(bought=bought))
+    >>> found.decode("person", [0, 1]), found.number("product", "tea")
+    (['ann', 'bob'], 1)
+    >>> bought.columns(), bought.types("bought")
+    (['who', 'what', 'paid'], {'who': 'person', 'what': 'product'})
     """
 
     name: str
@@ -253,7 +272,11 @@ class Schema(Mapping[str, table]):
         return f"Schema({', '.join(f'{name}={item!r}' for name, item in self.items())})"
 
     def definitions(self) -> dict[str, str]:
-        """Type → the relation that defines it: the first with that one key."""
+        """Type → the relation that defines it: the first with that one key.
+
+        >>> Schema(person=table("people", keys=["id"])).definitions()
+        {'person': 'person'}
+        """
         found: dict[str, str] = {}
         for relation, item in self.items():
             types = list(item.types(relation).values())

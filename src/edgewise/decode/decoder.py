@@ -48,7 +48,17 @@ class Decoder(Protocol):
 
 
 class CachedDecoder:
-    """Next-token scores of a growing model; `token` is its input of token ids."""
+    """Next-token scores of a growing model; `token` is its input of token ids.
+
+    >>> import torch
+    >>> from edgewise import R, zoo
+    >>> from edgewise.decode import greedy
+    >>> config = zoo.gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=1, length=16)
+    >>> model = zoo.gpt2.program(config).compile(R.logits, seed=0).eval()
+    >>> decoder = CachedDecoder(model.growing(16), "token")
+    >>> greedy(decoder, torch.tensor([[1, 2]]), most=3).shape
+    torch.Size([1, 3])
+    """
 
     def __init__(self, growing: Growing, token: str) -> None:
         if not isinstance(growing, Growing):
@@ -84,6 +94,14 @@ class RecomputingDecoder:
 
     For models whose rows depend on each other in other ways than causal attention: a recurrent
     decoder, biases per pair of positions. `fixed` are the other inputs.
+
+    >>> import torch
+    >>> from edgewise import R, zoo
+    >>> from edgewise.decode import greedy
+    >>> config = zoo.gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=1, length=16)
+    >>> model = zoo.gpt2.program(config).compile(R.logits, seed=0).eval()
+    >>> greedy(RecomputingDecoder(model, "token", 16), torch.tensor([[1, 2]]), most=3).shape
+    torch.Size([1, 3])
     """
 
     def __init__(self, model: Model, token: str, capacity: int, **fixed: InputLike) -> None:
@@ -112,7 +130,14 @@ class RecomputingDecoder:
 
 
 def decoder_of(model: Model, token: str, capacity: int, **fixed: InputLike) -> Decoder:
-    """With a cache where the rules of the model allow one, otherwise by recomputing all tokens."""
+    """With a cache where the rules of the model allow one, otherwise by recomputing all tokens.
+
+    >>> from edgewise import R, zoo
+    >>> config = zoo.gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=1, length=16)
+    >>> model = zoo.gpt2.program(config).compile(R.logits, seed=0).eval()
+    >>> type(decoder_of(model, "token", 16)).__name__
+    'CachedDecoder'
+    """
     try:
         return CachedDecoder(model.growing(capacity, **fixed), token)
     except CannotGrow:

@@ -33,6 +33,14 @@ def greedy(
 
     `stop` is the token or tokens that end a row, which is then padded with the first of them;
     `each` is called with the tokens (batch,) of every step.
+
+    >>> import torch
+    >>> from edgewise import R, zoo
+    >>> from edgewise.decode import decoder_of
+    >>> config = zoo.gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=1, length=16)
+    >>> model = zoo.gpt2.program(config).compile(R.logits, seed=0).eval()
+    >>> greedy(decoder_of(model, "token", 16), torch.tensor([[1, 2]]), most=3).shape
+    torch.Size([1, 3])
     """
     return _generate(decoder, prompt, lambda scores: scores.argmax(-1), most, stop, each)
 
@@ -54,6 +62,14 @@ def sample(
     - top_k: sample from the k most likely tokens.
     - top_p: sample from the smallest set of most likely tokens of total probability p.
     - each: called with the tokens (batch,) of every step.
+
+    >>> import torch
+    >>> from edgewise import R, zoo
+    >>> from edgewise.decode import decoder_of
+    >>> config = zoo.gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=1, length=16)
+    >>> model = zoo.gpt2.program(config).compile(R.logits, seed=0).eval()
+    >>> sample(decoder_of(model, "token", 16), torch.tensor([[1]]), most=3, top_k=5).shape
+    torch.Size([1, 3])
     """
     _check_number(temperature, "temperature")
     if top_k is not None:
@@ -162,6 +178,17 @@ def beam(
     A score is Σ log p / ((5 + length) / 6)^alpha, the length including `stop`
     (https://arxiv.org/abs/1609.08144). A row truncated at `most` tokens counts as finished. Rows
     are padded with `stop`.
+
+    >>> import torch
+    >>> from edgewise import R, zoo
+    >>> from edgewise.decode import decoder_of
+    >>> config = zoo.gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=1, length=16)
+    >>> model = zoo.gpt2.program(config).compile(R.logits, seed=0).eval()
+    >>> tokens, scores = beam(
+    ...     decoder_of(model, "token", 16), torch.tensor([[1]]), beams=2, most=4, stop=0
+    ... )
+    >>> scores.shape
+    torch.Size([1])
     """
     checked_integer(beams, "beams", 1)
     checked_integer(stop, "stop", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -9,19 +10,28 @@ from torch import Tensor
 
 from edgewise.distributed.collectives import Ranks, ranks_of
 from edgewise.distributed.errors import BadMesh, BadShards, NotDistributed
-from edgewise.distributed.rank_parts import Rest, SharedCall, Tensors, run_backward, run_parts
+from edgewise.distributed.local_attention import Rest, SharedCall, Tensors, TermSums
+from edgewise.distributed.rank_parts import run_backward, run_parts
 from edgewise.distributed.rank_plan import RankPlan, build_plan, plans_of, remember
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.traffic import RowSizes
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs.families import Family, per_sample
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments
+from edgewise.kernels.attention import arguments, term_arguments, traced
 from edgewise.kernels.attention.autocast import without_autocast
-from edgewise.kernels.attention.contract import NO_INPUTS, default_scale, wide
+from edgewise.kernels.attention.contract import (
+    NO_INPUTS,
+    Options,
+    TermInputs,
+    changes_scores,
+    default_scale,
+    wide,
+)
 from edgewise.kernels.attention.errors import AttentionShape, BadOption, refuse_second
 from edgewise.kernels.attention.split import check_family, joined, parts_of
 from edgewise.kernels.edges.attention import Dropout
+from edgewise.scores.nodes import Node, S
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -30,14 +40,23 @@ FAR = 1e30  # exp(-FAR) is 0 beside the weight of any score
 
 
 class RankOptions(NamedTuple):
-    """Of a call beyond its tensors and graph."""
+    """Of a call beyond its tensors and graph; `bias` has the rows of this rank's queries and a
+    column for each token of all ranks, `tables` are those of the score."""
 
     scale: float | None = None
     dropout: float = 0.0
     lengths: Tensor | None = None
+    bias: Tensor | None = None
+    score: Node = S
+    tables: tuple[Tensor, ...] = ()
+
+    @property
+    def inputs(self) -> TermInputs:
+        """The tensors of the options."""
+        return NO_INPUTS._replace(lengths=self.lengths, bias=self.bias, tables=self.tables)
 
 
-NAMES = ("bias", "score", "edge_bias", "edge_scale", "edge_key", "edge_value")
+REFUSED = ("edge_bias", "edge_scale", "edge_key", "edge_value")
 
 
 def on_mesh(
@@ -51,7 +70,8 @@ def on_mesh(
     """`edgewise.attention` with a mesh: what ranks cannot share is refused first."""
     scale, dropout, offset, lse, weights, kernel = options
     others = {"offset": offset, "return_lse": lse, "return_weights": weights, "kernel": kernel}
-    present = [name for name, term in zip(NAMES, terms, strict=True) if term is not None]
+    bias, score, *of_edges = terms
+    present = [name for name, term in zip(REFUSED, of_edges, strict=True) if term is not None]
     present += [name for name, value in others.items() if value]
     if present:
         raise NotDistributed(
@@ -68,7 +88,9 @@ def on_mesh(
             caller(),
             "write `edgewise.distributed.Shards(tokens, ranks)`",
         )
-    return attention_on_ranks(*tensors, graph, mesh, shards, RankOptions(scale, dropout, lengths))
+    bias, combined = term_arguments.scores_of(bias, score)
+    request = RankOptions(scale, dropout, lengths, bias, combined.node, combined.tables)
+    return attention_on_ranks(*tensors, graph, mesh, shards, request)
 
 
 def attention_on_ranks(
@@ -86,16 +108,19 @@ def attention_on_ranks(
     ranks = ranks_of(mesh, q.device)
     home = Shards(q.shape[-2] * ranks.count, ranks.count) if shards is None else shards
     key = _key(q, k, v, graph, home, options)
-    if key not in plans_of(ranks):
-        _agree(ranks, (q, k, v), graph, home, options, key)
+    _agree(ranks, (q, k, v), graph, home, options, key)  # a rank that differs must not hang others
     pattern = arguments.check_graph(graph)
     seed = ranks.first(int(torch.randint(1 << 31, ()))) if options.dropout else 0
     scale = default_scale(q.shape[-1]) if options.scale is None else float(options.scale)
     if scale <= 0:  # kernels take the largest score before they scale it
         q, scale = (-q, -scale) if scale else (q * 0, 1.0)
-    settings = _Settings(ranks, home, scale, float(options.dropout), key)
+    inputs, tables = options.inputs, term_arguments.constants_at(options.tables, q.device)
+    positive = Options(scale, options.score, float(options.dropout))
+    score, numbers = traced.numbered(positive, len(tables), q, q.device)
+    inputs = inputs._replace(tables=tables if numbers is None else (*tables, numbers))
     with without_autocast(q):
-        return _attend(settings, (q, k, v), pattern, options.lengths, seed)
+        settings = _Settings(ranks, home, replace(positive, score=score), key)
+        return _attend(settings, (q, k, v), pattern, inputs, seed)
 
 
 class _Settings(NamedTuple):
@@ -103,46 +128,71 @@ class _Settings(NamedTuple):
 
     ranks: Ranks
     home: Shards
-    scale: float
-    dropout: float
+    options: Options
     key: Any
 
 
 def _attend(
-    settings: _Settings, tensors: Tensors, graph: Any, lengths: Tensor | None, seed: int
+    settings: _Settings, tensors: Tensors, graph: Any, inputs: TermInputs, seed: int
 ) -> Tensor:
     if isinstance(graph, Pattern):
-        return _one_graph(settings, tensors, graph, lengths, seed)
+        return _one_graph(settings, tensors, graph, inputs, seed)
     samples = isinstance(graph, per_sample)
     found, order = [], []
     for part in parts_of(graph):
-        inputs = NO_INPUTS._replace(lengths=lengths)
         q, k, v, rest = part.taken(*tensors, inputs, samples)
         of_part = part.seed(seed, samples)
-        found.append(_attend(settings, (q, k, v), part.graph, rest.lengths, of_part))
+        found.append(_attend(settings, (q, k, v), part.graph, rest, of_part))
         order += part.at
     return joined(found, order, -4 if samples else -3)
 
 
 def _one_graph(
-    settings: _Settings, tensors: Tensors, graph: Pattern, lengths: Tensor | None, seed: int
+    settings: _Settings, tensors: Tensors, graph: Pattern, inputs: TermInputs, seed: int
 ) -> Tensor:
-    ranks, home = settings.ranks, settings.home
-    more = int(lengths is not None)
-    sizes = _sizes(*tensors, more, by_heads=not settings.dropout)
+    ranks, home, options, _ = settings
+    heads = tuple(tensors[0].shape[:-2]) if tensors[0].ndim > 2 else (1,)
+    tables = tuple([term_arguments.table_rows(table, heads) for table in inputs.tables])
+    bias, lengths = inputs.bias, inputs.lengths
+    if lengths is not None and changes_scores(options, inputs):
+        bias, lengths = _masked(tensors[0], home, bias, lengths), None
+    plain = not options.dropout and bias is None and all(len(table) == 1 for table in tables)
+    more, at_home = int(lengths is not None), inputs.bias is not None
+    sizes = row_sizes(*tensors, more, by_heads=plain, at_home=at_home)
     key, plans = (settings.key, graph, sizes), plans_of(ranks)
     if key not in plans:
         remember(ranks, key, build_plan(ranks, graph, home, sizes))
     plans.move_to_end(key)
     plan, attends = plans[key], None
     if lengths is not None:
-        tensors, attends = _padded(tensors, lengths, plan, settings.scale)
-    drop = Dropout(settings.dropout, seed) if settings.dropout else None
-    call = SharedCall(ranks, settings.scale, drop)
+        tensors, attends = _padded(tensors, lengths, plan, options.scale)
+    drop = Dropout(options.dropout, seed) if options.dropout else None
+    learns = any(table.requires_grad for table in tables)
+    call = SharedCall(ranks, options.scale, plan.own, drop, options.score, learns=learns)
     shape = (*tensors[0].shape[:-1], tensors[2].shape[-1])
     flag = torch.zeros((), requires_grad=torch.is_grad_enabled())
-    out = _OnRanks.apply(plan, call, flag, *arguments.grouped(*tensors)).reshape(shape)
+    grouped = arguments.grouped(*tensors)
+    if bias is not None:
+        bias = _of_pairs(bias, heads, tensors[0].dtype, grouped[0])
+    out = _OnRanks.apply(plan, call, flag, *grouped, bias, *tables).reshape(shape)
     return out if attends is None else torch.where(attends[..., None], out, 0.0)
+
+
+def _masked(q: Tensor, home: Shards, bias: Tensor | None, lengths: Tensor) -> Tensor:
+    """A bias of -∞ for keys from lengths[b] on, where a score may make something of a low one."""
+    late = torch.arange(home.n, device=q.device) >= lengths[..., None]
+    late = late[..., None, None, :] if q.ndim > 2 else late[..., None, :]
+    mask = torch.zeros(late.shape, dtype=q.dtype, device=q.device)
+    mask = mask.masked_fill(late, -torch.inf)
+    return mask if bias is None else mask + term_arguments.as_bias(bias, q.dtype)
+
+
+def _of_pairs(bias: Tensor, heads: tuple[int, ...], dtype: torch.dtype, q: Tensor) -> Tensor:
+    """A bias as kernels take it: (b, g, rows or 1, tokens or 1)."""
+    bias = term_arguments.as_bias(bias, dtype)
+    bias = bias.reshape(*(1,) * (len(heads) + 2 - bias.ndim), *bias.shape)
+    last = bias.shape[-2:]
+    return bias.expand(*heads, *last).reshape(*q.shape[:2], *last)
 
 
 def _padded(
@@ -168,29 +218,39 @@ class _OnRanks(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, plan: RankPlan, call: SharedCall, flag: Tensor, q: Tensor, k: Tensor, v: Tensor
-    ) -> Tensor:
-        out, lse, states = run_parts(plan.parts, call, (q, k, v))
+        ctx: Any, plan: RankPlan, call: SharedCall, flag: Tensor, q: Tensor, k: Tensor, v: Tensor,
+        bias: Tensor | None, *tables: Tensor,
+    ) -> Tensor:  # fmt: skip
+        terms = call._replace(bias=bias, tables=tables)
+        out, lse, states = run_parts(plan.parts, terms, (q, k, v))
         ctx.plan, ctx.call, ctx.states = plan, call, states
-        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.save_for_backward(q, k, v, out, lse, bias, *tables)
         return out
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             refuse_second("on ranks")
-        q, k, v, out, lse = ctx.saved_tensors
+        q, k, v, out, lse, bias, *tables = ctx.saved_tensors
         rest = Rest(out, lse, dout.contiguous())
+        sums = TermSums(bias, tables)
+        call = ctx.call._replace(bias=bias, tables=tuple(tables), sums=sums)
         with without_autocast(q):
-            grads = run_backward(ctx.plan.parts, ctx.call, (q, k, v), ctx.states, rest)
-        return None, None, None, *grads
+            grads = run_backward(ctx.plan.parts, call, (q, k, v), ctx.states, rest)
+        of_bias = None if bias is None or sums.bias is None else sums.bias.to(bias.dtype)
+        of_tables = [x.to(t.dtype) for x, t in zip(sums.tables, tables, strict=True)]
+        return None, None, None, *grads, of_bias, *of_tables
 
 
 def _key(q: Tensor, k: Tensor, v: Tensor, graph: Any, home: Shards, options: RankOptions) -> Any:
     lengths = None if options.lengths is None else tuple(options.lengths.shape)
     heads = (tuple(q.shape[:-2]), tuple(k.shape[:-2]), q.shape[-1], v.shape[-1])
     dtypes = (q.dtype, k.dtype, v.dtype)
-    return (graph, home, heads, dtypes, options.scale, options.dropout, lengths)
+    bias = options.bias
+    term = None if bias is None else (tuple(bias.shape[:-2]), bias.shape[-1:], bias.dtype)
+    tables = tuple([(tuple(table.shape), table.dtype) for table in options.tables])
+    others = (options.scale, options.dropout, lengths, term, options.score, tables)
+    return (graph, home, heads, dtypes, *others)
 
 
 def _agree(
@@ -230,6 +290,13 @@ def _check(
                 "have as many",
             )
     _check_lengths(options.lengths, q, home)
+    for table in options.tables:
+        term_arguments.check_table(table, q)
+    term_arguments.check_learned(options.tables, q, q.device)
+    if options.bias is not None:
+        term_arguments.check_term(options.bias, "bias", q, q.device)
+        lead = tuple(q.shape[:-2]) if q.ndim > 2 else ()
+        term_arguments.check_broadcast(options.bias, "bias", (*lead, mine, home.n))
 
 
 def _check_lengths(lengths: Tensor | None, q: Tensor, home: Shards) -> None:
@@ -250,7 +317,10 @@ def _check_lengths(lengths: Tensor | None, q: Tensor, home: Shards) -> None:
         )
 
 
-def _sizes(q: Tensor, k: Tensor, v: Tensor, more: int, *, by_heads: bool) -> RowSizes:
+def row_sizes(
+    q: Tensor, k: Tensor, v: Tensor, more: int = 0, *, by_heads: bool, at_home: bool = False
+) -> RowSizes:
+    """Of a call with tensors like these, with so many features more."""
     heads, shared = (q.shape[-3], k.shape[-3]) if q.ndim > 2 else (1, 1)
     batch = int(torch.Size(q.shape[:-3]).numel()) if q.ndim > 3 else 1
     return RowSizes(
@@ -262,4 +332,5 @@ def _sizes(q: Tensor, k: Tensor, v: Tensor, more: int, *, by_heads: bool) -> Row
         itemsize=q.element_size(),
         wide=wide(q.dtype).itemsize,
         by_heads=by_heads,
+        at_home=at_home,
     )

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from edgewise.distributed.errors import NotDistributed
-from edgewise.distributed.rank_model import RankCache, output_rows, tables_on, token_axes
+from edgewise.distributed.attention import row_sizes
+from edgewise.distributed.collectives import ranks_of
+from edgewise.distributed.errors import BadShards, NotDistributed
+from edgewise.distributed.present import seconds, size, table
+from edgewise.distributed.rank_model import RankCache, output_rows, rank_call, tables_on, token_axes
 from edgewise.distributed.shards import Shards
-from edgewise.distributed.simulate import Communication, communication, describe
+from edgewise.distributed.simulate import Communication, communication
 from edgewise.distributed.traffic import RowSizes
 from edgewise.errors import caller
-from edgewise.graphs import full
+from edgewise.graphs.checks import integer
 from edgewise.graphs.pattern import Pattern
 from edgewise.grow.axes import CannotGrow
 from edgewise.grow.cache import PositionTables
@@ -24,13 +27,26 @@ from edgewise.grow.plan import IncrementalPlan, position_tables
 from edgewise.inputs.kinds import InputLike
 from edgewise.module import Model
 from edgewise.physical.attention import AttentionStep
+from edgewise.physical.data import Data
 
-UNITS = ("B", "kB", "MB", "GB", "TB")
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 @dataclass(frozen=True, eq=False)
 class ModelScale:
-    """The plans of a model's attentions, how many have each, and the bytes of its weights."""
+    """The plans of a model's attentions, how many have each, and the bytes of its weights.
+
+    >>> import torch
+    >>> from edgewise import R, distributed, numbers, zoo
+    >>> config = zoo.gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=1, length=64)
+    >>> model = zoo.gpt2.program(config).compile(R.logits, seed=0)
+    >>> found = distributed.scale(model, tokens=64, ranks=4, token=numbers(torch.arange(8)))
+    >>> found.ranks, found.received > 0, found.to_json()["tokens"], "64" in found.show()
+    (4, True, 64, True)
+    >>> found.received_back == found.received  # on the worst rank
+    True
+    """
 
     tokens: int
     ranks: int
@@ -41,6 +57,11 @@ class ModelScale:
     def received(self) -> int:
         """Bytes that the worst rank receives in a forward pass."""
         return sum(count * found.worst for _, count, found in self.attentions)
+
+    @property
+    def received_back(self) -> int:
+        """The same in a backward pass."""
+        return sum(count * found.worst_back for _, count, found in self.attentions)
 
     def to_json(self) -> dict[str, Any]:
         """Everything as numbers and strings."""
@@ -54,16 +75,28 @@ class ModelScale:
             "attentions": each,
             "weights": self.weights,
             "received": self.received,
+            "received_back": self.received_back,
         }
 
     def show(self, bandwidth: float = 50e9) -> str:
         """As text, with the time at so many bytes a second."""
-        lines = [f"weights {size(self.weights)} on each rank, or a share of it by FSDP"]
-        for name, count, found in self.attentions:
-            title = name if count == 1 else f"{name} and {count - 1} more like it"
-            lines += ["", title, *_indented(table(found, bandwidth))]
-        total = f"all attentions: the worst rank receives {size(self.received)}, "
-        return "\n".join([*lines, "", f"{total}{seconds(self.received / bandwidth)}"])
+        return shown(self.to_json(), bandwidth)
+
+    def __repr__(self) -> str:
+        return self.show()
+
+
+def shown(scale: Mapping[str, Any], bandwidth: float = 50e9) -> str:
+    """The plans of a model as text, from their JSON."""
+    lines = [f"weights {size(scale['weights'])} on each rank, or a share of it by FSDP"]
+    for one in scale["attentions"]:
+        name, count = one["relation"], one["count"]
+        title = name if count == 1 else f"{name} and {count - 1} more like it"
+        lines += ["", title, *(f"  {line}" for line in table(one, bandwidth))]
+    total = f"all attentions: the worst rank receives {size(scale['received'])}, "
+    lines += ["", f"{total}{seconds(scale['received'] / bandwidth)}; "]
+    lines[-1] += f"backward {size(scale['received_back'])}"
+    return "\n".join([*lines, "computed, not measured"])
 
 
 def scale(
@@ -73,19 +106,64 @@ def scale(
     number. Models and inputs on the meta device hold no numbers, and nothing is computed.
 
     `itemsize` is the bytes of a number: 2 for bfloat16.
+
+    >>> import torch
+    >>> from edgewise import R, distributed, numbers, zoo
+    >>> config = zoo.gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=1, length=64)
+    >>> model = zoo.gpt2.program(config).compile(R.logits, seed=0)
+    >>> distributed.scale(model, tokens=64, ranks=4, token=numbers(torch.arange(8))).received
+    1536
     """
+    home = Shards(integer(tokens, "tokens"), integer(ranks, "ranks", 1))
+    return plans_of_model(model, home, None, inputs, itemsize)
+
+
+def plans_of_model(
+    model: Model,
+    home: Shards,
+    data: Data | None,
+    inputs: Mapping[str, Any],
+    itemsize: int | None = None,
+) -> ModelScale:
+    """The plans of a model's attentions where ranks have tokens as `home` says; numbers have the
+    precision of the model, or so many bytes."""
     counts: Counter[tuple[Pattern, RowSizes]] = Counter()
     names: dict[tuple[Pattern, RowSizes], str] = {}
-    for name, graph, sizes in attention_calls(model, inputs):
-        key = (graph, replace(sizes, itemsize=itemsize))
+    for name, graph, sizes in attention_calls(model, data, inputs):
+        if itemsize is not None:
+            sizes = replace(sizes, itemsize=itemsize, wide=max(itemsize, 4))
+        key = (graph, sizes)
         names.setdefault(key, name)
         counts[key] += 1
     found = [
-        (names[key], count, communication(key[0], tokens=tokens, ranks=ranks, sizes=key[1]))
+        (names[key], count, communication(key[0], sizes=key[1], shards=home))
         for key, count in counts.items()
     ]
-    weights = sum(p.numel() for p in model.parameters()) * itemsize
-    return ModelScale(tokens, ranks, found, weights)
+    size = model._one.element_size() if itemsize is None else itemsize
+    weights = sum(p.numel() for p in model.parameters()) * size
+    return ModelScale(home.n, home.ranks, found, weights)
+
+
+def explained(
+    model: Model, mesh: DeviceMesh | Shards | int, data: Data | None, inputs: Mapping[str, Any]
+) -> ModelScale:
+    """The plans of `model.explain(mesh=...)`, whose inputs are those of one process: for as many
+    tokens as these have, or as `Shards` say, on one axis of a mesh or any number of ranks."""
+    if isinstance(mesh, Shards):
+        return plans_of_model(model, mesh, data, inputs)
+    if isinstance(mesh, int):
+        ranks = integer(mesh, "mesh", 1)
+    else:
+        ranks = ranks_of(mesh, model._one.device).count
+    if not inputs:
+        raise BadShards(
+            "without inputs there are no tokens to share",
+            caller(),
+            f"give the inputs as well: `model.explain(mesh={ranks}, x=...)`",
+        )
+    step, _ = model._resolved(data, inputs)
+    rows = step.executable.sources[next(iter(inputs))].index.length(0)
+    return plans_of_model(model, Shards(rows, ranks), data, inputs)
 
 
 class _Recorder(RankCache):
@@ -99,17 +177,18 @@ class _Recorder(RankCache):
     def attend(
         self, step: AttentionStep, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
     ) -> Tensor:
-        heads, shared = (x.shape[1:-2].numel() for x in (q, k))
-        graph = full() if step.pattern is None else step.pattern
-        more = int(bias is not None)
-        sizes = RowSizes(heads, shared, q.shape[-1] + more, v.shape[-1], q.shape[0])
+        lead = q.shape[:-1]
+        (q, k, v), graph, _ = rank_call(step, q, k, v, bias)
+        sizes = row_sizes(q, k, v, by_heads=not (self.training and step.node.dropout))
         self.calls.append((step.node.head.relation, graph, sizes))
-        return q.new_zeros(*q.shape[:-1], v.shape[-1])
+        return q.new_zeros(*lead, v.shape[-1])
 
 
-def attention_calls(model: Model, inputs: Mapping[str, Any]) -> list[tuple[str, Pattern, RowSizes]]:
+def attention_calls(
+    model: Model, data: Data | None, inputs: Mapping[str, Any]
+) -> list[tuple[str, Pattern, RowSizes]]:
     """The attentions among tokens of a model: relation, graph and the sizes of a row of each."""
-    step, values = model._resolved(None, inputs)
+    step, values = model._resolved(data, inputs)
     rows = step.executable.sources[next(iter(inputs))].index.length(0)
     try:
         axes = token_axes(step, inputs)
@@ -123,63 +202,9 @@ def attention_calls(model: Model, inputs: Mapping[str, Any]) -> list[tuple[str, 
     unit, weights = model._one, model._weights()
     moved = tables_on(unit.device, tables)
     recorder = _Recorder(moved, axes.cached)
+    recorder.training = model.training
     plan = IncrementalPlan(step, axes, moved, unit, False)
     with torch.no_grad():
         positions = torch.arange(rows, device=unit.device)
         output_rows(plan, values, weights, positions, recorder)
     return recorder.calls
-
-
-def table(found: Communication, bandwidth: float) -> list[str]:
-    """One attention: what the worst rank receives, by kind, beside all-gather and Ulysses."""
-    home, sizes = found.home, found.sizes
-    shape = f"{sizes.heads} heads of {sizes.d}"
-    if sizes.shared != sizes.heads:
-        shape += f", {sizes.shared} of keys"
-    graph = found.to_json()["graph"]
-    lines = [f"{graph}, {home.n:,} tokens on {home.ranks} ranks, {shape}"]
-    lines.append(f"{'way':<28}{describe(found.decision, home)}")
-    for kind, count in found.received.items():
-        lines.append(_line(f"  {kind}", int(count.max()), found.gathered, bandwidth))
-    lines.append(_line("received, worst rank", found.worst, found.gathered, bandwidth))
-    lines.append(_line("all-gather of keys", found.gathered, found.gathered, bandwidth))
-    missing = "" if sizes.shared % home.ranks == 0 else f"  (needs {home.ranks} heads of keys)"
-    ulysses = _line("heads (Ulysses)", found.by_heads, found.gathered, bandwidth)
-    lines.append(ulysses + missing)
-    lines.append(f"{'memory, worst rank':<28}{size(found.memory):>10}")
-    lines.append(f"{'pairs, worst rank':<28}{found.imbalance:>9.2f}× the mean")
-    return lines
-
-
-def _line(name: str, count: int, gathered: int, bandwidth: float) -> str:
-    share = f"{count / gathered:.3%}" if gathered else "-"
-    return f"{name:<28}{size(count):>10}  {share:>9}  {seconds(count / bandwidth):>9}"
-
-
-def size(count: float) -> str:
-    """A number of bytes for people.
-
-    >>> size(2_140_000_000)
-    '2.14 GB'
-    """
-    for unit in UNITS[:-1]:
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} {UNITS[-1]}"
-
-
-def seconds(time: float) -> str:
-    """A time for people.
-
-    >>> seconds(0.0428)
-    '42.8 ms'
-    """
-    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
-        if time * factor >= 1 or unit == "µs":
-            return f"{time * factor:.3g} {unit}"
-    raise AssertionError
-
-
-def _indented(lines: list[str]) -> list[str]:
-    return [f"  {line}" for line in lines]

@@ -77,7 +77,14 @@ def _by_metis(edges: Tensor, nodes: int, ranks: int) -> Tensor:
 
 @dataclass(frozen=True)
 class PartitionQuality:
-    """Of a partition of a graph: rows that ranks receive for one hop, and how even the work is."""
+    """Of a partition of a graph: rows that ranks receive for one hop, and how even the work is.
+
+    >>> import torch
+    >>> from edgewise import distributed
+    >>> edge = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    >>> distributed.quality(torch.tensor([0, 0, 1, 1]), edge, 2).halo
+    1
+    """
 
     halo: int  # rows that the worst rank receives
     total: int  # rows that all receive together

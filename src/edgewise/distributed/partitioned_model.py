@@ -44,6 +44,20 @@ class PartitionedModel(torch.nn.Module):
     `nodes` are those of this rank, ascending: inputs and the output have a row for each of them, or
     as many as the relation has for it. Weights are the same on all ranks; their gradients are of
     this rank's rows and add up over the ranks.
+
+    >>> import torch
+    >>> from torch import distributed as dist
+    >>> from torch.distributed.device_mesh import init_device_mesh
+    >>> from edgewise import Program, R, V, distributed
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h, fill=0.0)
+    >>> mesh = init_device_mesh("cpu", (1,))
+    >>> part = distributed.partitioned(
+    ...     model, mesh, nodes=3, partition="contiguous", edge=[(0, 1), (1, 2)]
+    ... )
+    >>> part.nodes.tolist(), part.received, part(x=torch.tensor([1.0, 2.0, 3.0])).shape
+    ([0, 1, 2], {}, torch.Size([2]))
+    >>> dist.destroy_process_group()
     """
 
     def __init__(
@@ -306,6 +320,20 @@ def partitioned(
 
     `inputs` are relations of keys, the same on all ranks. `partition` is "metis", "contiguous" or a
     rank for each node; METIS cuts the relation `edges`, the first of pairs if none is named.
+
+    >>> import torch
+    >>> from torch import distributed as dist
+    >>> from torch.distributed.device_mesh import init_device_mesh
+    >>> from edgewise import Program, R, V, distributed
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h, fill=0.0)
+    >>> mesh = init_device_mesh("cpu", (1,))
+    >>> part = distributed.partitioned(
+    ...     model, mesh, nodes=3, partition="contiguous", edge=[(0, 1), (1, 2)]
+    ... )
+    >>> part.received
+    {}
+    >>> dist.destroy_process_group()
     """
     if not isinstance(model, Model):
         raise not_compiled(model)

@@ -6,8 +6,8 @@ attention, which for appended rows reads a cache, exchanges keys with the other 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Never
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Never
 from weakref import WeakKeyDictionary
 
 import torch
@@ -16,9 +16,11 @@ from torch import Tensor
 from edgewise.distributed.attention import FAR, RankOptions, attention_on_ranks
 from edgewise.distributed.collectives import Ranks, ranks_of
 from edgewise.distributed.errors import BadShards, NotDistributed, not_compiled
+from edgewise.distributed.local_attention import Tensors
 from edgewise.distributed.shards import Shards
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import full
+from edgewise.graphs.pattern import Pattern
 from edgewise.ground.rules import GroundRule
 from edgewise.grow.axes import AppendedAxes, CannotGrow
 from edgewise.grow.cache import PositionTables
@@ -29,9 +31,12 @@ from edgewise.physical.attention import AttentionStep
 from edgewise.physical.data import Data
 from edgewise.physical.relation import Relation
 from edgewise.physical.step import RelationStep, Step
+from edgewise.scores.nodes import Node, S
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+
+    from edgewise.distributed.model_scale import ModelScale
 
 
 class RankCache:
@@ -54,18 +59,44 @@ class RankCache:
         self, step: AttentionStep, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
     ) -> Tensor:
         """Queries of this rank over the keys of all; each is (batch, shared..., rows, size)."""
-        lead = q.shape[1:-2]
-        k, v = (x.expand(*q.shape[:-2], *x.shape[-2:]) for x in (k, v))
-        if bias is not None:  # what a key adds to all scores is one more feature
-            of_key = bias.clamp(min=-FAR).transpose(-1, -2).expand(*k.shape[:-1], 1)
-            k = torch.cat([k, of_key], -1)
-            q = torch.cat([q, q.new_ones(*q.shape[:-1], 1)], -1)
+        call = rank_call(step, q, k, v, bias)
         dropout = step.node.dropout if self.training else 0.0
-        graph = full() if step.pattern is None else step.pattern
-        q, k, v = (x.flatten(1, -3) for x in (q, k, v))
-        options = RankOptions(1.0, dropout)
-        out = attention_on_ranks(q, k, v, graph, self.mesh, self.home, options)
-        return out.unflatten(1, lead)
+        options = RankOptions(1.0, dropout, score=call.score)
+        found = attention_on_ranks(*call.tensors, call.graph, self.mesh, self.home, options)
+        return found.unflatten(1, q.shape[1:-2])
+
+
+class RankCall(NamedTuple):
+    """An attention of a model as one of `edgewise.attention`: (batch, heads, tokens, size)."""
+
+    tensors: Tensors
+    graph: Pattern
+    score: Node
+
+
+def rank_call(
+    step: AttentionStep, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+) -> RankCall:
+    """The call of a step; keys that several heads share stay shared."""
+    own = max(_own_axes(x.shape[1:-2], q.shape[1:-2]) for x in (k, v))
+    heads = q.shape[1 : 1 + own]
+    k, v = (x.expand(len(q), *heads, *x.shape[1 + own :]) for x in (k, v))
+    if bias is not None:  # what a key adds to all scores is one more feature
+        of_key = bias.clamp(min=-FAR).transpose(-1, -2)
+        lead = max(own, _own_axes(of_key.shape[1:-2], q.shape[1:-2]))
+        shape = (len(q), *q.shape[1 : 1 + lead], *(1,) * (q.ndim - 3 - lead))
+        k, v = (x.expand(*shape, *x.shape[-2:]) for x in (k, v))
+        k = torch.cat([k, of_key.expand(*shape, k.shape[-2], 1)], -1)
+        q = torch.cat([q, q.new_ones(*q.shape[:-1], 1)], -1)
+    graph = full() if step.pattern is None else step.pattern
+    q, k, v = (x.flatten(1, -3) for x in (q, k, v))
+    return RankCall((q, k, v), graph, S if step.tree is None else step.tree.tree)
+
+
+def _own_axes(shape: Sequence[int], heads: Sequence[int]) -> int:
+    """After how many axes of heads a key is the same for all."""
+    different = [at + 1 for at, size in enumerate(shape) if size != 1 and heads[at] != 1]
+    return max(different, default=0)
 
 
 class RankModel(torch.nn.Module):
@@ -73,6 +104,19 @@ class RankModel(torch.nn.Module):
 
     Weights are those of the model, the same on all ranks; their gradients are of this rank's rows
     and add up over the ranks.
+
+    >>> import torch
+    >>> from torch import distributed as dist
+    >>> from torch.distributed.device_mesh import init_device_mesh
+    >>> from edgewise import Program, R, V, distributed
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> model = Program([R.h(V.I) <= R.x(V.I)[2.0]]).compile(R.h)
+    >>> ranked = distributed.on_mesh(model, init_device_mesh("cpu", (1,)))
+    >>> ranked.explain(x=torch.ones(3)).received
+    0
+    >>> ranked(x=torch.ones(3)).tolist()
+    [2.0, 2.0, 2.0]
+    >>> dist.destroy_process_group()
     """
 
     def __init__(self, model: Model, mesh: DeviceMesh, shards: Shards | None) -> None:
@@ -97,6 +141,17 @@ class RankModel(torch.nn.Module):
         weights, tokens = model._weights(), home.tokens(ranks.rank).list()
         positions = torch.from_numpy(tokens).to(model._one.device)
         return step.output.shown(output_rows(plan, values, weights, positions, cache), False)
+
+    def explain(self, data: Data | None = None, /, **inputs: InputLike) -> ModelScale:
+        """What this model sends for inputs like these, which are the rows of this rank."""
+        model = self.model
+        ranks = ranks_of(self.mesh, model._one.device)
+        step, _ = model._resolved(data, inputs)
+        rows = self._rows(step, inputs)
+        home = Shards(rows * ranks.count, ranks.count) if self.shards is None else self.shards
+        from edgewise.distributed.model_scale import plans_of_model  # which records such a model
+
+        return plans_of_model(model, home, data, inputs)
 
     def _rows(self, step: Step, inputs: Mapping[str, Any]) -> int:
         """How many tokens the inputs have; those of the data are the same for all tokens."""
@@ -124,7 +179,7 @@ class RankModel(torch.nn.Module):
             except EdgewiseError as error:
                 failure = error
             text = self.model.program.text()
-            ranks.agree("rules or inputs", (text, sorted(inputs), home), failure)
+            ranks.agree("rules or inputs", (text, tuple(sorted(inputs)), home), failure)
         return plans[key]
 
     def _plan(
@@ -192,9 +247,11 @@ def token_axes(step: Step, inputs: Mapping[str, Any]) -> AppendedAxes:
 
 
 def _check_attention(step: AttentionStep) -> None:
-    place = step.rule.place
-    if step.has_terms:
-        raise CannotGrow("the score is more than a dot product and a bias of keys", place, "")
+    place, tree = step.rule.place, step.tree
+    if step.edge_bias or step.edge_scale or (tree is not None and tree.fills):
+        raise CannotGrow("a score reads numbers of pairs or tables", place, "")
+    if tree is not None and (step.biases or step.present_keys):
+        raise CannotGrow("a score is more than a dot product, and keys have biases", place, "")
     both = {step.node.query, step.node.key}
     if any(both <= set(side.names) for side in step.biases):
         raise CannotGrow("a bias is of pairs of tokens", place, "")
@@ -206,6 +263,16 @@ def on_mesh(model: Model, mesh: DeviceMesh, *, shards: Shards | None = None) -> 
     `on_mesh(model, mesh["cp"])(x=rows)` gives the rows of `model(x=all)` that this rank has: rules
     run on its tokens alone, attention exchanges keys as its graph needs them. `shards` say which
     tokens each rank has; without them all have as many, one after another.
+
+    >>> import torch
+    >>> from torch import distributed as dist
+    >>> from torch.distributed.device_mesh import init_device_mesh
+    >>> from edgewise import Program, R, V, distributed
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> model = Program([R.h(V.I) <= R.x(V.I)[2.0]]).compile(R.h)
+    >>> distributed.on_mesh(model, init_device_mesh("cpu", (1,)))(x=torch.ones(3)).tolist()
+    [2.0, 2.0, 2.0]
+    >>> dist.destroy_process_group()
     """
     if not isinstance(model, Model):
         raise not_compiled(model)

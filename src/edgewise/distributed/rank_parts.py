@@ -8,97 +8,13 @@ together, so the gradients of the parts add up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from edgewise.distributed.collectives import Ranks
-from edgewise.graphs.cache import cache_of
-from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import blocks, empty, reference
-from edgewise.kernels.attention.contract import Case, Implementation, Saved, Terms
-from edgewise.kernels.attention.edges import gather
-from edgewise.kernels.attention.registry import choose
-from edgewise.kernels.edges.attention import Dropout
-from edgewise.layouts.ragged import Ints
-
-Tensors = tuple[Tensor, Tensor, Tensor]
-
-
-@dataclass(frozen=True)
-class PlacedDropout(Dropout):
-    """Drops the pairs that one process would: queries and keys count by their tokens."""
-
-    queries: Tensor
-    keys: Tensor
-
-    def keep(self, heads: int, i: Tensor, j: Tensor, kind: torch.dtype) -> Tensor:
-        return super().keep(heads, self.queries[i], self.keys[j], kind)
-
-
-class Rest(NamedTuple):
-    """Of a forward pass: the results of all parts together, and the gradient of the output."""
-
-    out: Tensor
-    lse: Tensor
-    dout: Tensor
-
-
-class LocalAttention:
-    """Attention of some queries to some keys on one device."""
-
-    def __init__(self, graph: Pattern, queries: Ints, keys: Ints) -> None:
-        self.graph, self.cache = graph, cache_of(graph)
-        self.queries, self.keys = torch.from_numpy(queries), torch.from_numpy(keys)
-        self.cases: dict[Any, tuple[Case, Implementation]] = {}
-
-    def _case(
-        self, tensors: Tensors, scale: float, drop: Dropout | None
-    ) -> tuple[Case, Implementation]:
-        q, k, v = tensors
-        key = (q.shape, v.shape, q.dtype, scale, drop is not None)
-        if key not in self.cases:
-            (b, g, n, d), m, dv = q.shape, k.shape[1], v.shape[-1]
-            features = frozenset({"lse"} if drop is None else {"lse", "dropout"})
-            device = q.device.type
-            case = Case(b, g, n, m, d, dv, q.dtype, device, self.graph, scale, features)
-            self.cases[key] = case, _kernel(case, drop)
-        return self.cases[key]
-
-    def _terms(self, drop: Dropout | None, device: torch.device) -> Terms:
-        if drop is None:
-            return Terms()
-        places = self.queries.to(device), self.keys.to(device)
-        return Terms(drop=PlacedDropout(drop.chance, drop.seed, *places))
-
-    def forward(
-        self, tensors: Tensors, scale: float, drop: Dropout | None
-    ) -> tuple[Tensor, Tensor]:
-        case, kernel = self._case(tensors, scale, drop)
-        return kernel.forward(case, *tensors, self._terms(drop, tensors[0].device))
-
-    def backward(self, tensors: Tensors, rest: Rest, scale: float, drop: Dropout | None) -> Tensors:
-        case, kernel = self._case(tensors, scale, drop)
-        lse = torch.where(rest.lse == -torch.inf, torch.inf, rest.lse)
-        saved = Saved(*tensors, self._terms(drop, lse.device), rest.out, lse)
-        found = kernel.backward(case, saved, rest.dout)
-        return found.q, found.k, found.v
-
-
-def _kernel(case: Case, drop: Dropout | None) -> Implementation:
-    if drop is None:
-        return choose(case).implementation
-    known: tuple[Any, ...] = (empty, blocks, gather, reference)  # that read places from the dropout
-    return next(kernel for kernel in known if kernel.refuses(case) is None)
-
-
-class SharedCall(NamedTuple):
-    """What all parts of a call share."""
-
-    ranks: Ranks
-    scale: float
-    drop: Dropout | None = None
+from edgewise.distributed.local_attention import LocalAttention, Rest, SharedCall, Tensors
 
 
 class RankPart(Protocol):
@@ -151,27 +67,25 @@ class ExchangePart:
     def forward(self, call: SharedCall, tensors: Tensors) -> tuple[Tensor, Tensor, Any]:
         q, k, v = tensors
         wait = None if self.remote is None else self.fetch.start(call.ranks, k, v)
-        out, lse = self.own.forward(tensors, call.scale, call.drop)
+        out, lse = self.own.forward(tensors, call)
         if wait is None or self.remote is None:
             return out, lse, None
         far = self.fetch.finish(wait, k.shape[-1])
         some = q if self.queries is None else q.index_select(2, self.queries)
-        merged = merge(
-            (out, lse), self.remote.forward((some, *far), call.scale, call.drop), self.queries
-        )
+        merged = merge((out, lse), self.remote.forward((some, *far), call), self.queries)
         return *merged, far
 
     def backward(self, call: SharedCall, tensors: Tensors, state: Any, rest: Rest) -> Tensors:
         if self.remote is None:
-            return self.own.backward(tensors, rest, call.scale, call.drop)
+            return self.own.backward(tensors, rest, call)
         q, at = tensors[0], self.queries
         some, of_rest = q, rest
         if at is not None:
             some = q.index_select(2, at)
             of_rest = Rest(*(x.index_select(2, at) for x in rest))
-        far_q, far_k, far_v = self.remote.backward((some, *state), of_rest, call.scale, call.drop)
+        far_q, far_k, far_v = self.remote.backward((some, *state), of_rest, call)
         wait = self.fetch.back(call.ranks, far_k, far_v)
-        dq, dk, dv = self.own.backward(tensors, rest, call.scale, call.drop)
+        dq, dk, dv = self.own.backward(tensors, rest, call)
         dq = dq + far_q if at is None else dq.index_add(2, at, far_q.to(dq.dtype))
         both, d = wait().transpose(0, 1), dk.shape[-1]
         dk = dk.index_add(1, self.fetch.index, both[..., :d].to(dk.dtype))

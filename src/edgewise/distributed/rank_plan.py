@@ -11,14 +11,21 @@ import torch
 from torch import Tensor
 
 from edgewise.distributed.collectives import Ranks
+from edgewise.distributed.local_attention import LocalAttention
 from edgewise.distributed.local_graphs import on_keys, rows_with_keys, without_rows
 from edgewise.distributed.needs import Needs, chosen_rows, needs_of, rows_of_tokens
-from edgewise.distributed.rank_parts import ExchangePart, Fetch, LocalAttention, RankPart
+from edgewise.distributed.rank_parts import ExchangePart, Fetch, RankPart
 from edgewise.distributed.relayout import HeadsPart, Relayout
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.split_queries import SplitQueries
 from edgewise.distributed.token_sets import TokenSet
-from edgewise.distributed.traffic import RowSizes, merge_traffic, moved
+from edgewise.distributed.traffic import (
+    RowSizes,
+    Traffic,
+    heads_back,
+    part_back,
+    relayout_back,
+)
 from edgewise.distributed.ways import GATHER, HEADS, Decision, SharedPart, Way, decide, ways_of
 from edgewise.graphs.pattern import Pattern
 from edgewise.ground.masks.pattern import pattern_of_rows
@@ -31,6 +38,7 @@ PLANS = 256  # that one group holds: ranks make the same calls, so they drop the
 class RankPlan:
     """What this rank does, and the bytes that it will receive, by kind: forward and backward."""
 
+    sizes: RowSizes
     decision: Decision
     parts: tuple[RankPart, ...]
     received: dict[str, int]
@@ -61,7 +69,7 @@ def build_plan(ranks: Ranks, graph: Pattern, home: Shards, sizes: RowSizes) -> R
     counted: dict[SharedPart, tuple[Ints, Ints]] = {}
     parts = {part: None for way in ways_of(graph, home, sizes) for part in way.parts}
     for part in parts:
-        mine[part] = needs_of(part.graph, part.shards, ranks.rank)
+        mine[part] = needs_of(part.graph, part.shards, ranks.rank, split=not sizes.at_home)
     numbers = [n for part in parts for n in (mine[part].keys.count, mine[part].parts.count)]
     every = ranks.gather(ranks.integers(numbers)).cpu().numpy()
     for at, part in enumerate(parts):
@@ -80,7 +88,7 @@ def build_plan(ranks: Ranks, graph: Pattern, home: Shards, sizes: RowSizes) -> R
     first = _first_keys(graph, home, own).to(ranks.device)
     back = {kind: size for kind, size in builder.back.items() if size}
     forward = {kind: size for kind, size in received.items() if size}
-    return RankPlan(decision, tuple(found), forward, back, own, first)
+    return RankPlan(sizes, decision, tuple(found), forward, back, own, first)
 
 
 class _PartBuilder:
@@ -90,8 +98,10 @@ class _PartBuilder:
         self.ranks, self.home, self.sizes = ranks, home, sizes
         self.back: dict[str, int] = {}
 
-    def _add(self, kind: str, size: int) -> None:
-        self.back[f"{kind} back"] = self.back.get(f"{kind} back", 0) + size
+    def _add(self, traffic: Traffic) -> None:
+        """What this rank receives of it."""
+        for kind, size in traffic.items():
+            self.back[kind] = self.back.get(kind, 0) + int(size[self.ranks.rank])
 
     def part(self, part: SharedPart, needs: Needs, split: Ints, way: Way) -> list[RankPart]:
         """Of a way that exchanges keys."""
@@ -127,7 +137,8 @@ class _PartBuilder:
         index = ranks.integers(own.place(wanted) if len(wanted) else wanted)
         ascending = bool((order[1:] > order[:-1]).all())
         place = None if ascending else ranks.integers(np.argsort(order))
-        self._add(kind, sum(sent) * self.sizes.key)
+        name = f"{kind} back"  # of the others no rank knows how much they send
+        self.back[name] = self.back.get(name, 0) + sum(sent) * self.sizes.key
         return Fetch(received, place, sent, index, kind)
 
     def _split(self, part: SharedPart, needs: Needs, split: Ints) -> RankPart:
@@ -140,10 +151,7 @@ class _PartBuilder:
         attention = LocalAttention(pattern_of_rows(rows), every[order], own.list())
         mine = torch.from_numpy(own.place(needs.parts.list())) if needs.parts.count else None
         mine = torch.zeros(0, dtype=torch.int64) if mine is None else mine
-        sizes, rank = self.sizes, ranks.rank
-        self._add("queries", int(split.sum() - split[rank]) * sizes.rest)
-        merged, back = merge_traffic(split, sizes, sizes.d * sizes.itemsize)
-        self._add("partial results", int(merged[rank] + back[rank]))
+        self._add(part_back(split, self.sizes))
         straight = bool((order[1:] > order[:-1]).all())
         place = None if straight else ranks.integers(order)
         return SplitQueries(attention, split, mine.to(ranks.device), place)
@@ -156,10 +164,7 @@ class _PartBuilder:
         arrives = np.argsort(comes, kind="stable")  # by rank, then token
         sent = np.bincount(goes, minlength=ranks.count).tolist()
         received = np.bincount(comes, minlength=ranks.count).tolist()
-        sizes = self.sizes
-        goes_there, comes_back = (int(n[rank]) for n in (moved(home, other), moved(other, home)))
-        size = goes_there * sizes.rest + comes_back * (sizes.query + sizes.key)
-        self._add("other order", size)
+        self._add(relayout_back(home, other, self.sizes))
         order = ranks.integers(np.argsort(arrives))
         return Relayout(sent, ranks.integers(index), received, order, tuple(parts))
 
@@ -170,9 +175,7 @@ class _PartBuilder:
         place = None if home.is_contiguous else ranks.integers(np.argsort(tokens))
         everyone = np.arange(home.n)
         attention = LocalAttention(graph, everyone, everyone)
-        mine, count = counts[ranks.rank], ranks.count
-        there = (home.n - mine) * sizes.out // count
-        self._add("heads", there + mine * (count - 1) * (sizes.query + sizes.key) // count)
+        self._add(heads_back(home, sizes))
         return HeadsPart(attention, counts, place, sizes.batch)
 
 

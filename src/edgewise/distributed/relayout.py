@@ -10,15 +10,8 @@ import torch
 from torch import Tensor
 
 from edgewise.distributed.collectives import Ranks
-from edgewise.distributed.rank_parts import (
-    LocalAttention,
-    RankPart,
-    Rest,
-    SharedCall,
-    Tensors,
-    run_backward,
-    run_parts,
-)
+from edgewise.distributed.local_attention import LocalAttention, Rest, SharedCall, Tensors
+from edgewise.distributed.rank_parts import RankPart, run_backward, run_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,13 +85,13 @@ class HeadsPart:
 
     def forward(self, call: SharedCall, tensors: Tensors) -> tuple[Tensor, Tensor, Any]:
         there = tuple(self._there(call.ranks, x) for x in tensors)
-        out, lse = self.attention.forward(there, call.scale, call.drop)  # type: ignore[arg-type]
+        out, lse = self.attention.forward(there, call)  # type: ignore[arg-type]
         return self._back(call.ranks, out), lse, (there, out, lse)
 
     def backward(self, call: SharedCall, tensors: Tensors, state: Any, rest: Rest) -> Tensors:
         there, out, lse = state
         dout = self._there(call.ranks, rest.dout, "heads back")
-        grads = self.attention.backward(there, Rest(out, lse, dout), call.scale, call.drop)
+        grads = self.attention.backward(there, Rest(out, lse, dout), call)
         dq, dk, dv = (self._back(call.ranks, x, "heads back") for x in grads)
         return dq, dk, dv
 

@@ -51,11 +51,19 @@ class Shards:
         return self.step == 1 and not self.paired
 
     def count(self, rank: int) -> int:
-        """How many tokens a rank has."""
+        """How many tokens a rank has.
+
+        >>> Shards(9, 2).count(0), Shards(9, 2).count(1)
+        (4, 5)
+        """
         return self.tokens(rank).count
 
     def tokens(self, rank: int) -> TokenSet:
-        """The tokens of a rank."""
+        """The tokens of a rank.
+
+        >>> Shards(8, 2).tokens(1).list().tolist()
+        [4, 5, 6, 7]
+        """
         if not 0 <= rank < self.ranks:
             raise BadShards(
                 f"rank {rank} of {self.ranks}", caller(), "ranks count from 0 to ranks - 1"
@@ -63,7 +71,12 @@ class Shards:
         return _tokens(self, rank)
 
     def owner(self, tokens: Ints) -> Ints:
-        """The rank of each token."""
+        """The rank of each token.
+
+        >>> import numpy
+        >>> Shards(8, 2).owner(numpy.array([0, 7])).tolist()
+        [0, 1]
+        """
         if self.paired:
             piece = np.searchsorted(_bounds(self.n, 2 * self.ranks), tokens, side="right") - 1
             return np.minimum(piece, 2 * self.ranks - 1 - piece)
@@ -71,7 +84,12 @@ class Shards:
         return np.searchsorted(_bounds(self.n, self.ranks), place, side="right") - 1
 
     def take(self, x: Tensor, rank: int, dim: int = -2) -> Tensor:
-        """The rows of a rank, of a tensor with all tokens along `dim`."""
+        """The rows of a rank, of a tensor with all tokens along `dim`.
+
+        >>> import torch
+        >>> Shards(4, 2).take(torch.arange(4.0).view(4, 1), 1).flatten().tolist()
+        [2.0, 3.0]
+        """
         if x.shape[dim] != self.n:
             raise BadShards(
                 f"axis {dim} has {x.shape[dim]} tokens, the shards are of {self.n}",
@@ -84,7 +102,13 @@ class Shards:
         return x.index_select(dim, torch.from_numpy(mine.list()).to(x.device))
 
     def join(self, parts: list[Tensor], dim: int = -2) -> Tensor:
-        """All tokens in their order again, from the rows of every rank."""
+        """All tokens in their order again, from the rows of every rank.
+
+        >>> import torch
+        >>> shards, x = Shards(4, 2, step=2), torch.arange(4.0).view(4, 1)
+        >>> torch.equal(shards.join([shards.take(x, rank) for rank in (0, 1)]), x)
+        True
+        """
         together = torch.cat(parts, dim)
         if self.is_contiguous:
             return together

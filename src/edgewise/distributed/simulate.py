@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from edgewise.distributed.errors import BadShards
 from edgewise.distributed.needs import Needs, needs_of, rows_of_tokens
+from edgewise.distributed.present import table
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.token_sets import EMPTY, TokenSet, count_inside, coverage
 from edgewise.distributed.traffic import (
     RowSizes,
+    Traffic,
+    added,
     counts_of,
+    gather_back,
     gather_traffic,
+    heads_back,
     heads_traffic,
+    part_back,
+    relayout_back,
     worst,
 )
-from edgewise.distributed.ways import EXCHANGE, GATHER, Decision, SharedPart, decide
+from edgewise.distributed.ways import EXCHANGE, GATHER, HEADS, Decision, SharedPart, decide
 from edgewise.errors import caller
 from edgewise.graphs.checks import integer
 from edgewise.graphs.errors import NotAPattern
@@ -34,6 +43,12 @@ class Communication:
     >>> found = communication(window(256), tokens=1 << 20, ranks=512)
     >>> f"{found.share:.3%}"
     '0.049%'
+    >>> found.worst < found.by_heads < found.gathered, found.memory < 10**8
+    (True, True)
+    >>> found.seconds(bandwidth=50e9) < 0.001, round(found.imbalance, 2)
+    (True, 1.0)
+    >>> found.to_json()["ranks"], found.worst_back == found.worst, "halo" in found.show()
+    (512, True, True)
     """
 
     graph: Pattern
@@ -54,6 +69,29 @@ class Communication:
             found = {"halo": found["keys"] - every, "broadcast": every, **found}
             del found["keys"]
         return {kind: count for kind, count in found.items() if count.any()}
+
+    @cached_property
+    def received_back(self) -> dict[str, Ints]:
+        """The same in a backward pass: gradients of keys go back to their ranks."""
+        home, sizes, way = self.home, self.sizes, self.decision.way
+        if way.kind == HEADS:
+            return heads_back(home, sizes)
+        if way.kind == GATHER:
+            return gather_back(home, sizes)
+        found: list[Traffic] = []
+        for part in way.parts:
+            needs = self.needs[part]
+            _, split = counts_of(needs)
+            found.append({"keys back": _sent(needs, part.shards) * sizes.key})
+            found.append(part_back(split, sizes))
+            if part.shards != home:
+                found.append(relayout_back(home, part.shards, sizes))
+        return {kind: count for kind, count in added(found).items() if count.any()}
+
+    @property
+    def worst_back(self) -> int:
+        """Bytes that the rank receives that receives most in a backward pass."""
+        return worst(self.received_back)
 
     @property
     def worst(self) -> int:
@@ -105,15 +143,26 @@ class Communication:
         rounds = len(self.decision.received)
         return self.worst / bandwidth + rounds * latency
 
-    def to_json(self) -> dict[str, object]:
+    def show(self, bandwidth: float = 50e9) -> str:
+        """As text, with times at so many bytes a second."""
+        return "\n".join([*table(self.to_json(), bandwidth), "computed, not measured"])
+
+    def __repr__(self) -> str:
+        return self.show()
+
+    def to_json(self) -> dict[str, Any]:
         """Everything as numbers and strings."""
         return {
             "graph": repr(self.graph) if self.graph.total < 64 else type(self.graph).__name__,
             "tokens": self.home.n,
             "ranks": self.home.ranks,
+            "query_heads": self.sizes.heads,
+            "key_heads": self.sizes.shared,
+            "size": self.sizes.d,
             "way": describe(self.decision, self.home),
             "received": {kind: int(count.max()) for kind, count in self.received.items()},
             "worst": self.worst,
+            "worst_back": self.worst_back,
             "share": self.share,
             "all_gather": self.gathered,
             "heads": self.by_heads,
@@ -126,14 +175,22 @@ class Communication:
 def communication(
     graph: Pattern,
     *,
-    tokens: int,
-    ranks: int,
+    tokens: int | None = None,
+    ranks: int | None = None,
     sizes: RowSizes | None = None,
     shards: Shards | None = None,
 ) -> Communication:
-    """The plan for self-attention of so many tokens on so many ranks; nothing is sent.
+    """The plan for self-attention of so many tokens on so many ranks; nothing is sent. Printed, it
+    is a table of bytes by kind, beside all-gather and Ulysses.
 
-    `shards` say which tokens each rank has: contiguous ones unless given.
+    `shards` say which tokens each rank has, contiguous ones unless given, and then how many tokens
+    and ranks there are.
+
+    >>> from edgewise import distributed
+    >>> from edgewise.graphs import causal, window
+    >>> plan = distributed.communication(causal() & window(256), tokens=65536, ranks=8)
+    >>> round(plan.share, 3), plan.worst < plan.gathered
+    (0.004, True)
     """
     if not isinstance(graph, Pattern):
         raise NotAPattern(
@@ -141,18 +198,30 @@ def communication(
             caller(),
             "give one graph; heads and samples with graphs of their own are one plan each",
         )
-    n, count = integer(tokens, "tokens"), integer(ranks, "ranks", 1)
-    home = Shards(n, count) if shards is None else shards
+    home = _home(tokens, ranks, shards)
     sizes = RowSizes() if sizes is None else sizes
     needs: dict[SharedPart, list[Needs]] = {}
 
     def counts(part: SharedPart) -> tuple[Ints, Ints]:
         if part not in needs:
-            every = range(part.shards.ranks)
-            needs[part] = [needs_of(part.graph, part.shards, rank) for rank in every]
+            every, split = range(part.shards.ranks), not sizes.at_home
+            needs[part] = [needs_of(part.graph, part.shards, rank, split=split) for rank in every]
         return counts_of(needs[part])
 
     return Communication(graph, home, sizes, decide(graph, home, sizes, counts), needs)
+
+
+def _home(tokens: int | None, ranks: int | None, shards: Shards | None) -> Shards:
+    if shards is None:
+        return Shards(integer(tokens, "tokens"), integer(ranks, "ranks", 1))
+    if tokens not in (None, shards.n) or ranks not in (None, shards.ranks):
+        raise BadShards(
+            f"the shards are of {shards.n} tokens on {shards.ranks} ranks, not of {tokens} on "
+            f"{ranks}",
+            caller(),
+            "leave out `tokens=` and `ranks=`",
+        )
+    return shards
 
 
 def best_shards(graph: Pattern, n: int, ranks: int) -> Shards:
@@ -186,6 +255,16 @@ def _broadcast(needs: list[Needs]) -> Ints:
     low, high, cover = coverage([one.keys for one in needs])
     every = TokenSet.of(low[cover >= ranks - 1], high[cover >= ranks - 1])
     return np.array([(one.keys & every).count for one in needs], np.int64)
+
+
+def _sent(needs: list[Needs], shards: Shards) -> Ints:
+    """How many keys of each rank the others fetch, counted once for each."""
+    low, high, cover = coverage([one.keys for one in needs])
+    out = np.zeros(shards.ranks, np.int64)
+    if len(low):
+        for rank in range(shards.ranks):
+            out[rank] = (count_inside(low, high, shards.tokens(rank)) * cover).sum()
+    return out
 
 
 def _pairs(part: SharedPart, needs: list[Needs]) -> Ints:

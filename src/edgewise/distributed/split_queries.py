@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from edgewise.distributed.collectives import Ranks
-from edgewise.distributed.rank_parts import LocalAttention, Rest, SharedCall, Tensors
+from edgewise.distributed.local_attention import LocalAttention, Rest, SharedCall, Tensors
 from edgewise.distributed.traffic import cells_of
 from edgewise.layouts.ragged import Ints
 
@@ -31,7 +31,7 @@ class SplitQueries:
     def forward(self, call: SharedCall, tensors: Tensors) -> tuple[Tensor, Tensor, Any]:
         q, k, v = tensors
         every = self._spread(call.ranks, q.index_select(2, self.mine), "queries")
-        out, lse = self.attention.forward((every, k, v), call.scale, call.drop)
+        out, lse = self.attention.forward((every, k, v), call)
         out, lse = self._merged(call.ranks, self._unsorted(out), self._unsorted(lse))
         into = torch.zeros(*q.shape[:3], v.shape[-1], dtype=q.dtype, device=q.device)
         sums = lse.new_full(q.shape[:3], -torch.inf)
@@ -45,7 +45,7 @@ class SplitQueries:
         lse = self._spread(ranks, mine[1][..., None], kind)[..., 0]
         dv_ = rest.out.shape[-1]
         of_all = Rest(both[..., :dv_].contiguous(), lse.contiguous(), both[..., dv_:].contiguous())
-        dq, dk, dv = self.attention.backward((state, k, v), of_all, call.scale, call.drop)
+        dq, dk, dv = self.attention.backward((state, k, v), of_all, call)
         found = self._summed(ranks, self._unsorted(dq))
         zero = torch.zeros_like(tensors[0])
         return zero.index_copy(2, self.mine, found.to(zero.dtype)), dk, dv

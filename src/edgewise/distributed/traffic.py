@@ -30,6 +30,7 @@ class RowSizes:
     itemsize: int = 2
     wide: int = 4  # bytes of a log-sum-exp
     by_heads: bool = True  # whether heads may be exchanged
+    at_home: bool = False  # queries stay where they are: a bias has their rows
 
     @property
     def shared(self) -> int:
@@ -124,6 +125,35 @@ def gather_traffic(home: Shards, sizes: RowSizes) -> dict[str, Ints]:
     """All keys and values to all ranks."""
     mine = np.array([home.count(rank) for rank in range(home.ranks)], np.int64)
     return {"gathered keys": (home.n - mine) * sizes.key}
+
+
+def part_back(counts: Ints, sizes: RowSizes) -> dict[str, Ints]:
+    """Of queries in parts in a backward pass: their outputs, and the gradients of queries."""
+    total = int(counts.sum())
+    if not total or len(counts) == 1:
+        return {}
+    merged, back = merge_traffic(counts, sizes, sizes.d * sizes.itemsize)
+    return {"queries back": (total - counts) * sizes.rest, "partial results back": merged + back}
+
+
+def relayout_back(home: Shards, other: Shards, sizes: RowSizes) -> dict[str, Ints]:
+    """Outputs to another order of tokens, gradients back."""
+    there, back = moved(home, other), moved(other, home)
+    return {"other order back": there * sizes.rest + back * (sizes.query + sizes.key)}
+
+
+def heads_back(home: Shards, sizes: RowSizes) -> dict[str, Ints]:
+    """Ulysses in a backward pass."""
+    ranks = home.ranks
+    mine = np.array([home.count(rank) for rank in range(ranks)], np.int64)
+    there = (home.n - mine) * sizes.out // ranks
+    return {"heads back": there + mine * (ranks - 1) * (sizes.query + sizes.key) // ranks}
+
+
+def gather_back(home: Shards, sizes: RowSizes) -> dict[str, Ints]:
+    """The gradients of keys and values of all ranks."""
+    mine = np.array([home.count(rank) for rank in range(home.ranks)], np.int64)
+    return {"gathered keys back": mine * (home.ranks - 1) * sizes.key}
 
 
 def counts_of(needs: list[Needs]) -> tuple[Ints, Ints]:

@@ -60,15 +60,21 @@ def ways_of(graph: Pattern, home: Shards, sizes: RowSizes) -> list[Way]:
     found = [Way(EXCHANGE, (here,))]
     if home.ranks == 1:
         return found
-    order = _by_residue(graph, home)
+    if not sizes.at_home:
+        found += _in_other_orders(graph, home)
+    found.append(Way(GATHER, (here,)))
+    if sizes.by_heads and not (sizes.shared % home.ranks or sizes.heads % home.ranks):
+        found.append(Way(HEADS, (here,)))
+    return found
+
+
+def _in_other_orders(graph: Pattern, home: Shards) -> list[Way]:
+    found, order = [], _by_residue(graph, home)
     if order != home:
         found.append(Way(EXCHANGE, (SharedPart(graph, order),)))
     parts = tuple(SharedPart(one, _by_residue(one, home)) for one in disjoint(graph))
     if len(parts) > 1 and any(part.shards != home for part in parts):
         found.append(Way(EXCHANGE, parts))
-    found.append(Way(GATHER, (here,)))
-    if sizes.by_heads and not (sizes.shared % home.ranks or sizes.heads % home.ranks):
-        found.append(Way(HEADS, (here,)))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,9 +21,13 @@ from edgewise.plan.nodes import Plan
 from edgewise.plan.show import statements
 
 if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from edgewise.distributed import Shards
     from edgewise.module import Data, Model
 
 STAGES = ("rules", "plan", "passes", "kernels")
+RANKS = "ranks"  # one more stage, where a mesh is given
 UNSEEN = "none yet: give inputs, as in `model.explain(x=...)`"
 
 
@@ -46,7 +51,12 @@ class Explanation:
     stages: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """Stage → dicts, lists, strings and numbers."""
+        """Stage → dicts, lists, strings and numbers.
+
+        >>> from edgewise import Program, R, V
+        >>> list(Program([R.h(V.I) <= R.x(V.I)]).compile(R.h).explain().to_json())
+        ['rules', 'plan', 'passes', 'kernels']
+        """
         return self.stages
 
     def __repr__(self) -> str:
@@ -55,20 +65,30 @@ class Explanation:
 
 
 def explain(
-    model: Model, data: Data | None, inputs: Mapping[str, Any], stage: str | None = None
+    model: Model,
+    data: Data | None,
+    inputs: Mapping[str, Any],
+    stage: str | None = None,
+    mesh: DeviceMesh | Shards | int | None = None,
 ) -> Explanation:
-    """Every stage of a model, or one; kernels are for these inputs, or the shapes seen last."""
-    if stage is not None and not (isinstance(stage, str) and stage in STAGES):
-        near = nearest(stage, STAGES)
+    """Every stage of a model, or one; kernels are for these inputs, or the shapes seen last. With a
+    mesh, or a number of ranks, also what they would send one another."""
+    stages = STAGES if mesh is None else (*STAGES, RANKS)
+    if stage is not None and not (isinstance(stage, str) and stage in stages):
+        near = nearest(stage, stages)
         raise UnknownStage(
             f"there is no stage `{named(stage)}`",
             caller(),
-            f"did you mean `{near}`?" if near else f"there are {', '.join(STAGES)}",
+            f"did you mean `{near}`?" if near else f"there are {', '.join(stages)}",
         )
     if data is not None:
         model._refuse_foreign(data)
-    wanted = STAGES if stage is None else (stage,)
-    return Explanation({name: _stage(name, model, data, inputs) for name in wanted})
+    wanted = stages if stage is None else (stage,)
+    found = {name: _stage(name, model, data, inputs) for name in wanted if name != RANKS}
+    if RANKS in wanted:
+        plans = import_module("edgewise.distributed.model_scale").explained
+        found[RANKS] = plans(model, mesh, data, inputs).to_json()
+    return Explanation(found)
 
 
 def _stage(name: str, model: Model, data: Data | None, inputs: Mapping[str, Any]) -> Any:
@@ -143,6 +163,9 @@ def _text(name: str, part: Any) -> str:
             return _passes_text(part)
         case "kernels":
             return _kernels_text(part)
+        case "ranks":
+            text: str = import_module("edgewise.distributed.model_scale").shown(part)
+            return text
     return "\n".join(part)
 
 

@@ -35,7 +35,14 @@ class NotComparable(EdgewiseError):
 @dataclass(frozen=True, eq=False)
 class Counterexample:
     """Facts for which two programs differ: `one` and `other` are the values of `atom`, None where
-    it does not hold, or the error that a program ends with; `seed` drew the weights."""
+    it does not hold, or the error that a program ends with; `seed` drew the weights.
+
+    >>> from edgewise import F, Program, R, V
+    >>> one = Program([R.h(V.I) <= R.e(V.I, V.J)])
+    >>> found = one.counterexample(Program([(R.h(V.I) <= R.e(V.I, V.J)) | [F.max_agg]]))
+    >>> found.atom.relation, bool(found.one != found.other)
+    ('h', True)
+    """
 
     facts: Facts
     seed: int

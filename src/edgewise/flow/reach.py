@@ -46,6 +46,12 @@ class Reach:
 
     It never says less than there is; `exact` is False where it may say more, as recursion does
     whose bounds grow. Empty, and false, where there is no path.
+
+    >>> from edgewise import Program, R, V
+    >>> program = Program([R.h(V.I) <= (R.x(V.J), V.J <= V.I, V.I - V.J <= 2)])
+    >>> found = program.reaches(R.h(V.I), R.x(V.J))
+    >>> found.bounds("I", "J"), found.hops("x"), bool(found)
+    ((-0.0, 2.0), 0, True)
     """
 
     end: nodes.Atom
@@ -62,14 +68,26 @@ class Reach:
         return list(dict.fromkeys(t.name for t in terms if isinstance(t, nodes.Variable)))
 
     def bounds(self, later: str, earlier: str) -> tuple[float, float]:
-        """The least and the most that one variable is above another, over all paths."""
+        """The least and the most that one variable is above another, over all paths.
+
+        >>> from edgewise import Program, R, V
+        >>> program = Program([R.h(V.I) <= (R.x(V.J), R._x(V.I), V.J <= V.I, V.I - V.J <= 2)])
+        >>> program.reaches(R.h(V.I), R.x(V.J)).bounds("I", "J")[1]
+        2.0
+        """
         a, b = f"v{later}", f"v{earlier}"
         tables = [path.table for path in self.paths]
         least = min((-t.get((b, a), math.inf) for t in tables), default=math.inf)
         return least, max((t.get((a, b), math.inf) for t in tables), default=-math.inf)
 
     def hops(self, relation: str) -> int | None:
-        """The most atoms of a relation on a path; None where recursion sets no bound."""
+        """The most atoms of a relation on a path; None where recursion sets no bound.
+
+        >>> from edgewise import Program, R, V
+        >>> program = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))])
+        >>> program.reaches(R.h(V.I), R.x(V.J)).hops("edge")
+        1
+        """
         if not self.exact:
             return None
         counts = [

@@ -129,6 +129,10 @@ def compare(*patterns: "Pattern", n: int) -> "Figure":
     """The patterns side by side, each with matrix, graph and measures: a matplotlib figure.
 
     The page that explains BigBird is `compare(random, window, global, bigbird, n=...)`.
+
+    >>> from edgewise.graphs import global_tokens, window
+    >>> figure = compare(window(2), window(2) | global_tokens(1), n=16)
+    >>> figure.savefig("compare.png")  # doctest: +SKIP
     """
     from edgewise.graphs.errors import NotAPattern
     from edgewise.graphs.pattern import Pattern

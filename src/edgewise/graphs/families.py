@@ -73,11 +73,20 @@ class PatternTuple(Generic[Member]):
         return iter(self.patterns)
 
     def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "FamilyStats":
-        """The measures of each pattern, the heads of a layer or sample in order."""
+        """The measures of each pattern, the heads of a layer or sample in order.
+
+        >>> from edgewise.graphs import causal, per_head, window
+        >>> len(per_head(causal(), window(1)).stats(16))
+        2
+        """
         return FamilyStats(one.stats(n, heads=heads, d=d) for one in _patterns(self))
 
     def plot(self, n: int) -> "Figure":
-        """The patterns side by side, as by `compare`."""
+        """The patterns side by side, as by `compare`.
+
+        >>> from edgewise.graphs import causal, per_head, window
+        >>> per_head(causal(), window(1)).plot(16).savefig("heads.png")  # doctest: +SKIP
+        """
         return compare(*_patterns(self), n=n)
 
     def __repr__(self) -> str:
@@ -130,16 +139,37 @@ class Family(PatternTuple[Member], Cached, ReflectedOperand):
         return self._made(pattern.power(hops) for pattern in self)
 
     def dense(self, n: int, m: int | None = None) -> Tensor:
-        """The boolean (heads, n, m), (samples, n, m) or (samples, heads, n, m) tensor."""
+        """The boolean (heads, n, m), (samples, n, m) or (samples, heads, n, m) tensor.
+
+        >>> from edgewise.graphs import causal, per_head, window
+        >>> per_head(causal(), window(1)).dense(4).shape
+        torch.Size([2, 4, 4])
+        """
         each = [pattern.dense(n, m) for pattern in self]
         return torch.stack(torch.broadcast_tensors(*each))
 
     def count(self, n: int, m: int | None = None) -> int:
-        """The number of pairs over all patterns."""
+        """The number of pairs over all patterns.
+
+        >>> from edgewise.graphs import causal, per_head, window
+        >>> per_head(causal(), window(1)).count(4)
+        20
+        """
         return sum(pattern.count(n, m) for pattern in self)
 
     def draw(self, n: int, m: int | None = None) -> str:
-        """The matrix of each as text, below its code."""
+        """The matrix of each as text, below its code.
+
+        >>> from edgewise.graphs import causal, per_head, window
+        >>> print(per_head(causal(), window(0)).draw(2))
+        causal()
+        █·
+        ██
+        <BLANKLINE>
+        window(0)
+        █·
+        ·█
+        """
         return "\n\n".join(f"{pattern!r}\n{pattern.draw(n, m)}" for pattern in self)
 
     def _is_member_of(self, other: Any) -> bool:
@@ -180,7 +210,12 @@ class per_head(Family[Pattern]):
     def block_mask(
         self, n: int, m: int | None = None, *, block: int = 128, device: torch.device | str = "cpu"
     ) -> "BlockMask":
-        """FlexAttention's `BlockMask` with one list of blocks per head."""
+        """FlexAttention's `BlockMask` with one list of blocks per head.
+
+        >>> from edgewise.graphs import causal, window
+        >>> per_head(causal(), window(8)).block_mask(256).shape
+        (1, 2, 256, 256)
+        """
         n, m, device = flex.block_mask_sizes(n, m, block, device)
         tests = [pattern.predicate(n, m, device=device) for pattern in self]
 

@@ -61,6 +61,16 @@ class Pattern(Cached):
 
     A subclass defines `trapezoids`, `compute_rows` or `compute_rows_between`, and `mask` where
     membership is arithmetic on i and j. m defaults to n throughout.
+
+    >>> from edgewise.graphs import causal, window
+    >>> band = causal() & window(1)
+    >>> print(band.draw(4))
+    █···
+    ██··
+    ·██·
+    ··██
+    >>> band.count(4), band.degrees(4).tolist(), band.contains(3, 2, n=4)
+    (7, [1, 2, 2, 2], True)
     """
 
     precedence: ClassVar[int] = 4  # of its repr as an expression; 4 is a call
@@ -104,7 +114,14 @@ class Pattern(Cached):
 
     @property
     def T(self) -> "Pattern":
-        """{(j, i) : (i, j) ∈ self}."""
+        """{(j, i) : (i, j) ∈ self}.
+
+        >>> from edgewise.graphs import causal
+        >>> print(causal().T.draw(3))
+        ███
+        ·██
+        ··█
+        """
         return algebra.transpose(self)
 
     def shift(self, rows: int, keys: int | None = None) -> "Pattern":
@@ -112,19 +129,42 @@ class Pattern(Cached):
 
         A negative `rows` continues a sequence: `causal().shift(-t, 0)` is the mask of new queries
         after t cached tokens.
+
+        >>> from edgewise.graphs import window
+        >>> print(window(0).shift(1, 0).draw(3))
+        ···
+        █··
+        ·█·
         """
         return algebra.shifted(self, rows, rows if keys is None else keys)
 
     def restrict(self, *, queries: Span = (0, None), keys: Span = (0, None)) -> "Pattern":
-        """{(i, j) ∈ self : i in queries, j in keys}; half-open ranges."""
+        """{(i, j) ∈ self : i in queries, j in keys}; half-open ranges.
+
+        >>> from edgewise.graphs import full
+        >>> print(full().restrict(queries=(1, None), keys=(0, 2)).draw(3))
+        ···
+        ██·
+        ██·
+        """
         return algebra.restricted(self, queries=queries, keys=keys)
 
     def compose(self, other: "Pattern") -> "Pattern":
-        """{(i, k) : (i, j) ∈ self and (j, k) ∈ other for some j}: two hops."""
+        """{(i, k) : (i, j) ∈ self and (j, k) ∈ other for some j}: two hops.
+
+        >>> from edgewise.graphs import window
+        >>> window(1).compose(window(2)).count(9) == window(3).count(9)
+        True
+        """
         return algebra.composition(self, algebra.pattern_of(other))
 
     def power(self, hops: int) -> "Pattern":
-        """Pairs joined by exactly `hops` hops."""
+        """Pairs joined by exactly `hops` hops.
+
+        >>> from edgewise.graphs import window
+        >>> window(1).power(2).count(9) == window(2).count(9)
+        True
+        """
         return self if integer(hops, "hops", 1) == 1 else algebra.powered(self, hops)
 
     def compute_rows(self, n: int, m: int) -> Rows:
@@ -158,7 +198,12 @@ class Pattern(Cached):
     def contains(
         self, i: int | Tensor, j: int | Tensor, n: int, m: int | None = None
     ) -> bool | Tensor:
-        """(i, j) ∈ self, for integers or integer tensors; False for pairs outside n×m."""
+        """(i, j) ∈ self, for integers or integer tensors; False for pairs outside n×m.
+
+        >>> from edgewise.graphs import window
+        >>> window(1).contains(3, 4, n=8), window(1).contains(3, 5, n=8)
+        (True, False)
+        """
         n, m = sequence_lengths(n, m)
         a, b = token_indices(i, "i"), token_indices(j, "j")
         try:
@@ -177,31 +222,62 @@ class Pattern(Cached):
         return bool(inside)
 
     def rows(self, n: int, m: int | None = None) -> Rows:
-        """The normal form: per row sorted disjoint progressions of keys."""
+        """The normal form: per row sorted disjoint progressions of keys.
+
+        >>> from edgewise.graphs import window
+        >>> window(1).rows(1000).count()
+        2998
+        """
         return cached_rows(self, *sequence_lengths(n, m))
 
     def dense(self, n: int, m: int | None = None) -> Tensor:
-        """The boolean n×m mask, for inspection and tests."""
+        """The boolean n×m mask, for inspection and tests.
+
+        >>> from edgewise.graphs import causal
+        >>> causal().dense(3).int().tolist()
+        [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+        """
         n, m = sequence_lengths(n, m)
         check_memory(n * m // 8, f"a matrix of {n:,}×{m:,}")
         return self._rows_to_list(n, m).dense()
 
     def edges(self, n: int, m: int | None = None) -> Tensor:
-        """All pairs (i, j), sorted, as a (2, e) int64 tensor."""
+        """All pairs (i, j), sorted, as a (2, e) int64 tensor.
+
+        >>> from edgewise.graphs import causal
+        >>> causal().edges(2).tolist()
+        [[0, 1, 1], [0, 0, 1]]
+        """
         return self._rows_to_list(n, m).edges()
 
     def count(self, n: int, m: int | None = None) -> int:
-        """The number of pairs, without listing them."""
+        """The number of pairs, without listing them.
+
+        >>> from edgewise.graphs import window
+        >>> window(256).count(1_000_000)
+        512934208
+        """
         return self.rows(n, m).count()
 
     def degrees(self, n: int, m: int | None = None) -> Tensor:
-        """The number of keys each query attends to."""
+        """The number of keys each query attends to.
+
+        >>> from edgewise.graphs import window
+        >>> window(1).degrees(4).tolist()
+        [2, 3, 3, 2]
+        """
         n, m = sequence_lengths(n, m)
         check_memory(4 * n, f"a number for each of {n:,} queries")
         return torch.from_numpy(self.rows(n, m).degrees())
 
     def csr(self, n: int, m: int | None = None) -> CSR:
-        """All pairs as CSR."""
+        """All pairs as CSR.
+
+        >>> from edgewise.graphs import causal
+        >>> found = causal().csr(3)
+        >>> found.ptr.tolist(), found.index.tolist()
+        ([0, 1, 3, 6], [0, 0, 1, 0, 1, 2])
+        """
         return csr_of_rows(self._rows_to_list(n, m))
 
     def _rows_to_list(self, n: int, m: int | None) -> Rows:
@@ -211,7 +287,12 @@ class Pattern(Cached):
         return self.rows(n, m)
 
     def blocks(self, n: int, m: int | None = None, *, block: int = 128) -> Blocks:
-        """The non-empty blocks of block×block pairs."""
+        """The non-empty blocks of block×block pairs.
+
+        >>> from edgewise.graphs import window
+        >>> window(64).blocks(1024, block=128).index.numel()  # of 64
+        22
+        """
         n, m = sequence_lengths(n, m)
         block = integer(block, "block", 1)
         check_memory(4 * -(-n // block), f"a list of blocks of {block}")
@@ -220,7 +301,12 @@ class Pattern(Cached):
     def block_mask(
         self, n: int, m: int | None = None, *, block: int = 128, device: torch.device | str = "cpu"
     ) -> "BlockMask":
-        """FlexAttention's `BlockMask`, equal to what `create_block_mask` gives."""
+        """FlexAttention's `BlockMask`, equal to what `create_block_mask` gives.
+
+        >>> from edgewise.graphs import causal
+        >>> causal().block_mask(256).sparsity()
+        25.0
+        """
         n, m, device = flex.block_mask_sizes(n, m, block, device)
         test = self.predicate(n, m, device=device)
         mask = flex.block_mask([self.blocks(n, m, block=block)], lambda b, h, i, j: test(i, j))
@@ -246,19 +332,34 @@ class Pattern(Cached):
         return transposed(self.rows(n, m))
 
     def shard(self, n: int, m: int | None = None, *, rank: int, world: int) -> Rows:
-        """The rows that rank `rank` of `world` computes, over all keys."""
+        """The rows that rank `rank` of `world` computes, over all keys.
+
+        >>> from edgewise.graphs import causal
+        >>> [causal().shard(8, rank=rank, world=2).count() for rank in (0, 1)]
+        [10, 26]
+        """
         if integer(rank, "rank") >= integer(world, "world", 1):
             raise BadSize(f"rank {rank} of {world}", caller(), "ranks count from 0 to world - 1")
         return self.rows(n, m).shard(rank, world)
 
     def flops(self, n: int, m: int | None = None, *, heads: int = 1, d: int = 64) -> int:
-        """FLOPs of attention forward: q·k and weight·v, a multiplication and an addition each."""
+        """FLOPs of attention forward: q·k and weight·v, a multiplication and an addition each.
+
+        >>> from edgewise.graphs import full, window
+        >>> full().flops(4096) / window(64).flops(4096) > 30
+        True
+        """
         return 4 * integer(d, "d", 1) * integer(heads, "heads", 1) * self.count(n, m)
 
     def bytes(
         self, n: int, m: int | None = None, *, heads: int = 1, d: int = 64, itemsize: int = 2
     ) -> int:
-        """Least traffic of attention forward: q, k and v read once, the output written once."""
+        """Least traffic of attention forward: q, k and v read once, the output written once.
+
+        >>> from edgewise.graphs import window
+        >>> window(64).bytes(4096, heads=8, d=64)
+        16777216
+        """
         n, m = sequence_lengths(n, m)
         each = integer(heads, "heads", 1) * integer(d, "d", 1) * integer(itemsize, "itemsize", 1)
         return 2 * (n + m) * each
@@ -293,6 +394,9 @@ class Pattern(Cached):
     def plot(self, n: int, *, kind: str = "matrix") -> "Figure":
         """A matplotlib figure: the matrix as a density map, for any number of tokens, or the graph
         with its tokens on a circle ("ring") or in a spring layout ("force").
+
+        >>> from edgewise.graphs import window
+        >>> window(8).plot(64).savefig("window.png")  # doctest: +SKIP
         """
         return plot_pattern(self, n, kind)
 
@@ -320,11 +424,20 @@ class Pattern(Cached):
 
         A graph is a set: `attention` counts every pair once unless `edge_bias=graph.log_bias(n)`
         is passed, and an expression of graphs counts each of its pairs once.
+
+        >>> from edgewise.graphs import window
+        >>> window(1).multiplicities(2).tolist()
+        [1, 1, 1, 1]
         """
         return torch.ones(self.count(n, m), dtype=torch.int64)
 
     def log_bias(self, n: int, m: int | None = None) -> Tensor:
-        """The logarithm of the multiplicities: a key counted k times has a score bias of log k."""
+        """The logarithm of the multiplicities: a key counted k times has a score bias of log k.
+
+        >>> from edgewise.graphs import window
+        >>> window(1).log_bias(2).tolist()
+        [0.0, 0.0, 0.0, 0.0]
+        """
         return self.multiplicities(n, m).double().log()
 
     def __call__(self, *arguments: Any) -> nodes.PatternAtom:

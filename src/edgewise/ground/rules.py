@@ -271,7 +271,7 @@ class Grounder:
             case nodes.SpecialAtom():
                 return self._special(literal, bindings)
             case nodes.Weight():
-                return self._family(literal, at, bindings, budget)
+                return self._family(body, literal, at, bindings, budget)
         raise TypeError(f"not a literal: {literal!r}")
 
     def _generators(self, body: Body) -> dict[int, int]:
@@ -349,14 +349,14 @@ class Grounder:
         return bindings.bind(free[0], value).where(fine)
 
     def _family(
-        self, family: nodes.Weight, at: int, bindings: Bindings, budget: Budget
+        self, body: Body, family: nodes.Weight, at: int, bindings: Bindings, budget: Budget
     ) -> Bindings:
         index, known = self.domain(family), {v.name for v in variables(family.keys)}
         before = bindings
         bindings = join(bindings, at, self.coded(family.keys), index, budget, self.lookups)
-        bound = known & set(before.columns)
+        bound = known & set(before.columns) & _bound_by_program(body)
         if bound and (bound < known or bindings.count < before.count):
-            self._refuse_key(family, before)
+            self._refuse_key(family, before, bound)
         return bindings
 
     def domain(self, family: nodes.Weight) -> Index:
@@ -367,9 +367,9 @@ class Grounder:
         columns = [torch.tensor([self.constants.code(c) for c in part]) for part in parts]
         return Keys(torch.cartesian_prod(*columns).reshape(-1, len(parts)))
 
-    def _refuse_key(self, family: nodes.Weight, bindings: Bindings) -> None:
+    def _refuse_key(self, family: nodes.Weight, bindings: Bindings, bound: set[str]) -> None:
         for variable in variables(family.keys):
-            if variable.name not in bindings.columns:
+            if variable.name not in bound:
                 continue
             have = torch.tensor(
                 [self.constants.code(c) for c in members(self.domains[variable.name])]
@@ -459,3 +459,15 @@ def normalised(rule: nodes.Rule) -> tuple[str, ...] | None:
 
 def _head_keys(rule: nodes.Rule) -> tuple[Any, ...]:
     return plain_terms(rule.head.terms), normalised(rule)
+
+
+def _bound_by_program(body: Body) -> set[str]:
+    """The variables of a body but for those that only conditions have which a pass has added: they
+    leave members of a family out, and ask for none."""
+    return {
+        v.name
+        for literal in body.literals
+        if not isinstance(literal, nodes.Weight)
+        and not (isinstance(literal, nodes.Atom) and literal.hidden and literal.place is None)
+        for v in variables(literal.terms)
+    }

@@ -7,23 +7,14 @@ earlier positions cached.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
 
 import torch
 
 import edgewise.graphs as graphs
 from edgewise.errors import EdgewiseError, Place
-from edgewise.graphs.algebra import (
-    Derived,
-    complement,
-    difference,
-    intersection,
-    restricted,
-    shifted,
-    transpose,
-    union,
-)
+from edgewise.graphs.lengths import length_dependent
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
@@ -34,6 +25,7 @@ from edgewise.physical.step import Executable, RelationStep
 from edgewise.scores.nodes import Call, I, J, Node, Number, S, separate, walk
 
 POSITIONS = "give positions as an input of their own: `R.position(V.I)`"
+MASKS = "give what it reads for all rows that may come: `model.growing(capacity, speaker=...)`"
 CAUSAL_EXAMPLE = """\
 rules = [
     (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), R.special.leq(V.J, V.I)))
@@ -57,6 +49,7 @@ class AppendedAxes:
     axis: dict[str, int]
     cached: set[str] = field(default_factory=set)  # attention whose keys and values are cached
     static: set[str] = field(default_factory=set)  # derived, and the same for all rows
+    masked: Container[str] = ()  # attention whose pairs data chooses, for all rows that may come
 
     def names(self, body: Iterable[nodes.Expression], where: Place | None) -> set[str]:
         """The variables of positions in a body; refuses uses of them that are not incremental."""
@@ -155,9 +148,9 @@ class AppendedAxes:
                 raise refusal(f"the score of `{relation}` joins positions", where)
         if step.attending is not None or step.attending_rows is not None:
             raise refusal(f"a row of `{relation}` may have no key", where)
-        if step.choice:
-            raise refusal(f"the pairs of `{relation}` are those of a mask over data", where)
-        if node.pairs.listed or (step.pattern is not None and not key):
+        if relation not in self.masked and (step.choice or node.pairs.listed):
+            raise refusal(f"the pairs of `{relation}` are those of a mask over data", where, MASKS)
+        if not key and (step.pattern is not None or relation in self.masked):
             raise refusal(f"the pairs of `{relation}` are listed", where)
         if key:
             self.cached.add(relation)
@@ -183,15 +176,18 @@ def computed_positions(body: Iterable[nodes.Expression], names: set[str]) -> set
     return {name for atom in every if (name := computed_by(atom, names)) is not None}
 
 
-def appended_axes(executable: Executable, inputs: Iterable[str], capacity: int) -> AppendedAxes:
+def appended_axes(
+    executable: Executable, inputs: Iterable[str], capacity: int, masked: Container[str]
+) -> AppendedAxes:
     """The axes that are appended to with the first key of `inputs`."""
-    axes = AppendedAxes({name: 0 for name in inputs})
+    axes = AppendedAxes({name: 0 for name in inputs}, masked=masked)
     for step in executable.steps:
         if not isinstance(step, RelationStep):
             raise refusal("the rules are recursive", None)
         axes.add(step)
         for one in step.steps:
-            if isinstance(one, AttentionStep) and step.relation in axes.cached:
+            cached = step.relation in axes.cached and step.relation not in masked
+            if isinstance(one, AttentionStep) and cached:
                 reason = why_not_incremental(one.pattern, capacity)
                 if reason is not None:
                     raise refusal(reason, one.rule.place)
@@ -223,8 +219,6 @@ def refusal(what: str, where: Place | None, help: str = "") -> CannotGrow:
 
 # patterns
 
-ALGEBRA = (union, intersection, difference, complement, transpose, shifted, restricted)
-
 
 def why_not_incremental(pattern: graphs.Pattern | None, capacity: int) -> str | None:
     """Why appending a row changes earlier ones, or None."""
@@ -238,25 +232,4 @@ def why_not_incremental(pattern: graphs.Pattern | None, capacity: int) -> str | 
     every = torch.arange(capacity)
     if not bool(pattern.contains(every, every, capacity).all()):
         return f"in `{pattern!r}` a row does not attend to itself, so it may have no key"
-    return None
-
-
-def length_dependent(pattern: graphs.Pattern) -> graphs.Pattern | None:
-    """A part of a pattern in which membership of a pair depends on the lengths; None if none does.
-
-    >>> length_dependent(graphs.window(2) & graphs.causal()) is None
-    True
-    """
-    if pattern.ignores_lengths:
-        return None
-    if isinstance(pattern, Derived):
-        return length_dependent(pattern.definition())
-    if not isinstance(pattern, ALGEBRA):
-        return pattern
-    for operand in fields(pattern):
-        value = getattr(pattern, operand.name)
-        for part in value if isinstance(value, tuple) else (value,):
-            found = length_dependent(part) if isinstance(part, graphs.Pattern) else None
-            if found is not None:
-                return found
     return None

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.rules import GroundRule
+from edgewise.grow.masks import DataMask
 from edgewise.kernels.attention.flash import fused
-from edgewise.physical.attention import CAUSAL, AttentionStep
+from edgewise.physical.attention import CAUSAL, EVERY, AttentionStep
 from edgewise.physical.attention_nodes import graph_attention
 from edgewise.scores.evaluate import PairScores
 from edgewise.scores.nodes import Node, S
 
+Attended = slice | Tensor | None  # keys: a run, a list, all
 # of a literal of a ground rule: what it reads at each position, (before, capacity, after)
 PositionTables = dict[GroundRule, dict[int, Tensor]]
 
@@ -29,7 +31,8 @@ class KeyValueCache:
     relations: set[str] = field(default_factory=set)  # whose keys and values are cached
     tables: PositionTables = field(default_factory=dict)
     rows: int = 0  # being appended
-    _attended: dict[Any, Tensor | None] = field(default_factory=dict)  # by the row being appended
+    masks: dict[str, DataMask] = field(default_factory=dict)  # of pairs that data chooses
+    _attended: dict[Any, Attended] = field(default_factory=dict)  # by the row being appended
 
     def __contains__(self, relation: str) -> bool:
         return relation in self.relations
@@ -43,17 +46,22 @@ class KeyValueCache:
         k, v = self._appended(name, "key", k, -2), self._appended(name, "value", v, -2)
         bias = None if bias is None else self._appended(name, "bias", bias, -1)
         if rows == 1:
-            attended = self._attended_by_next(step.pattern, q.device)
-            if attended is not None:
-                k, v = k.index_select(-2, attended), v.index_select(-2, attended)
-                bias = None if bias is None else bias.index_select(-1, attended)
+            attended = self._attended_by_next(self.masks.get(name, step.pattern), q.device)
+            k, v = _of(k, attended, -2), _of(v, attended, -2)
+            bias = None if bias is None else _of(bias, attended, -1)
             return _one_query(q, k, v, bias) if score == S else _one_scored(q, k, v, bias, score)
         k, v = (_for_all_heads(t, q) for t in (k, v))
         if bias is not None:
             bias = bias.expand(*q.shape[:-1], k.shape[-2])
         if not self.length and score == S:
+            if step.order is not None:
+                return step.sorted_kernel(step.order, q, k, v, bias, 0.0)
             return step.kernel(q, k, v, bias, 0.0)
-        pairs = step.pattern.shift(-self.length, 0) if self.length else step.pattern
+        pairs = EVERY if step.pattern is None else step.pattern
+        if self.length and name in self.masks:
+            pairs = self.masks[name].graph(self.length, self.length + rows)
+        elif self.length:
+            pairs = pairs.shift(-self.length, 0)
         return graph_attention(q, k, v, pairs, bias=bias, dropout=0.0, score=score)
 
     def at_positions(self, ground: GroundRule, at: int, positions: Tensor) -> Tensor | None:
@@ -82,17 +90,28 @@ class KeyValueCache:
         buffer.narrow(axis, self.length, rows).copy_(new)
         return buffer.narrow(axis, 0, self.length + rows)
 
-    def _attended_by_next(self, pattern: Any, device: torch.device) -> Tensor | None:
-        """The keys that the next row attends to, None if all."""
+    def _attended_by_next(self, pattern: Any, device: torch.device) -> Attended:
+        """The keys that the next row attends to: a run of them, or a list."""
         if pattern == CAUSAL:
             return None
-        if pattern not in self._attended:
-            keys = torch.arange(self.length + 1)
-            row = torch.full_like(keys, self.length)
-            attends = pattern.contains(row, keys, self.capacity)
-            every = bool(attends.all())
-            self._attended[pattern] = None if every else attends.nonzero()[:, 0].to(device)
+        if pattern not in self._attended and isinstance(pattern, DataMask):
+            self._attended[pattern] = pattern.keys(self.length, device)
+        elif pattern not in self._attended:
+            row = pattern.rows_between(self.capacity, self.capacity, self.length, self.length + 1)
+            if len(row.start) == 1 and row.step[0] == 1:
+                self._attended[pattern] = slice(int(row.start[0]), int(row.stop[0]))
+            else:
+                self._attended[pattern] = row.edges()[1].to(device)
         return self._attended[pattern]
+
+
+def _of(cached: Tensor, attended: Attended, axis: int) -> Tensor:
+    """The attended rows; a run of them is read where it is."""
+    if attended is None:
+        return cached
+    if isinstance(attended, slice):
+        return cached.narrow(axis, attended.start, attended.stop - attended.start)
+    return cached.index_select(axis, attended)
 
 
 def _for_all_heads(cached: Tensor, q: Tensor) -> Tensor:

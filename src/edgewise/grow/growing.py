@@ -12,6 +12,7 @@ from edgewise.errors import EdgewiseError, caller, counted, safe_repr
 from edgewise.grow.axes import CAUSAL_EXAMPLE, CannotGrow
 from edgewise.grow.cache import KeyValueCache
 from edgewise.grow.history import InputHistory, furthest
+from edgewise.grow.masks import DataMask, causal_mask, data_masks, lengthened
 from edgewise.grow.plan import IncrementalPlan, incremental_plan
 from edgewise.inputs.kinds import InputLike, numbers
 from edgewise.notebook import bar
@@ -78,6 +79,10 @@ class Growing:
             )
         others = {n: t for n, t in fixed.items() if n not in self._fixed}
         self._data = model.ground(**others) if others else None
+        self._every = model.ground(**others) if others else None  # with keys of rows to come
+        self._masks: dict[str, DataMask] | None = None
+        if self._data is not None:
+            self._data.to_come = True
         self._batched: set[str] = set()
         self._names: tuple[str, ...] = ()
         self._batch: int | None = None
@@ -92,7 +97,20 @@ class Growing:
 
     @property
     def length(self) -> int:
-        """The number of rows so far."""
+        """The number of rows so far.
+
+        >>> import torch
+        >>> from edgewise import F, Program, R, V
+        >>> rules = [
+        ...     (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), V.J <= V.I))
+        ...     | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        ...     (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+        ... ]
+        >>> growing = Program(rules).compile(R.h).growing(8)
+        >>> _ = growing(x=torch.ones(3, 4))
+        >>> growing.length
+        3
+        """
         return self.cache.length
 
     @property
@@ -120,8 +138,9 @@ class Growing:
         step, values = model._resolved(self._data, self._fixed | inputs)
         cache.rows = self._checked_rows(step, inputs)
         self._batched = {n for n in self._fixed if step.executable.sources[n].batched}
+        cache.masks = self._data_masks(step, inputs)
         plan = incremental_plan(
-            step, inputs, self.capacity, model.limit, model._one, model.training
+            step, inputs, self.capacity, model.limit, model._one, model.training, cache.masks
         )
         cache.relations, cache.tables = plan.axes.cached, plan.tables
         self._axes = plan.axes.axis
@@ -131,6 +150,18 @@ class Growing:
         self._history.append(inputs, {name: int(sources[name].batched) for name in inputs})
         self.computed = cache.rows
         return step.output.shown(found, False)
+
+    def _data_masks(self, step: Step, inputs: Mapping[str, Any]) -> dict[str, DataMask]:
+        """The masks that data given from the start decides, for all rows that may come."""
+        if self._masks is None:
+            self._masks = {}
+            if self._every is not None and self._every.samples is None:
+                axes = {name: int(step.executable.sources[name].batched) for name in inputs}
+                longer = lengthened(inputs, axes, self.capacity)
+                every, _ = self.model._resolved(self._every, self._fixed | longer)
+                masks = data_masks(every)
+                self._masks = {n: causal_mask(one, self.capacity) for n, one in masks.items()}
+        return self._masks
 
     def _refuse_changed_weights(self) -> None:
         """What is cached holds for the weights it was computed with."""
@@ -167,6 +198,18 @@ class Growing:
         As many rows as before change only those that they reach: in a model of windows, not all
         that follow. More or fewer move all that follow, which are then recomputed. Without
         `inputs`, rows are removed.
+
+        >>> import torch
+        >>> from edgewise import F, Program, R, V
+        >>> rules = [
+        ...     (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), V.J <= V.I))
+        ...     | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        ...     (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+        ... ]
+        >>> growing = Program(rules).compile(R.h).growing(8)
+        >>> _ = growing(x=torch.ones(3, 4))
+        >>> growing.edit(1, 2, x=torch.zeros(1, 4)).shape
+        torch.Size([2, 4])
         """
         start = _checked_integer(start, "start", 0)
         history, length = self._history, self.length
@@ -236,7 +279,21 @@ class Growing:
         return self._reach
 
     def take(self, samples: Tensor | Sequence[int]) -> None:
-        """Continue with these samples of the batch, in this order; one may come several times."""
+        """Continue with these samples of the batch, in this order; one may come several times.
+
+        >>> import torch
+        >>> from edgewise import F, Program, R, V
+        >>> rules = [
+        ...     (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), V.J <= V.I))
+        ...     | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        ...     (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+        ... ]
+        >>> growing = Program(rules).compile(R.h).growing(8)
+        >>> _ = growing(x=torch.randn(2, 3, 4))
+        >>> growing.take([1, 1, 0])
+        >>> growing(x=torch.randn(3, 1, 4)).shape
+        torch.Size([3, 1, 4])
+        """
         if self._batch is None:
             raise BadAppend("there is no batch yet", caller(), "append rows first")
         samples = _checked_samples(samples, self._batch).to(self.model._one.device)
@@ -250,7 +307,21 @@ class Growing:
         self._batch = len(samples)
 
     def crop(self, length: int) -> None:
-        """Drop the rows from `length` on."""
+        """Drop the rows from `length` on.
+
+        >>> import torch
+        >>> from edgewise import F, Program, R, V
+        >>> rules = [
+        ...     (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), V.J <= V.I))
+        ...     | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        ...     (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+        ... ]
+        >>> growing = Program(rules).compile(R.h).growing(8)
+        >>> _ = growing(x=torch.ones(3, 4))
+        >>> growing.crop(1)
+        >>> growing.length
+        1
+        """
         if _checked_integer(length, "length", 0) > self.length:
             raise BadAppend(
                 f"there are {self.length} rows, not {length}", caller(), "crop to fewer rows"

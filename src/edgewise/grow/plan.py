@@ -7,7 +7,7 @@ members of families of weights, is tabulated for all `capacity` positions and re
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -122,13 +122,19 @@ def relation_steps(step: Step) -> Iterator[RelationStep]:
 
 
 def incremental_plan(
-    step: Step, inputs: Collection[str], capacity: int, limit: int, unit: Tensor, training: bool
+    step: Step,
+    inputs: Collection[str],
+    capacity: int,
+    limit: int,
+    unit: Tensor,
+    training: bool,
+    masked: Container[str],
 ) -> IncrementalPlan:
     """The plan for rows of these inputs and at most `capacity` positions, decided once."""
     plans = _PLANS.setdefault(step, {})
     key = (frozenset(inputs), capacity, training and step.is_random)
     if key not in plans:
-        axes = appended_axes(step.executable, inputs, capacity)
+        axes = appended_axes(step.executable, inputs, capacity, masked)
         if step.output.relation not in axes.axis:
             raise CannotGrow(
                 f"`{step.output.relation}` does not grow",

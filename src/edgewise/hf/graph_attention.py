@@ -11,8 +11,8 @@ from edgewise.distributed.errors import NotDistributed
 from edgewise.distributed.shards import Shards
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import causal, full, per_head, per_sample
+from edgewise.graphs.lengths import length_dependent
 from edgewise.graphs.pattern import Pattern
-from edgewise.grow.axes import length_dependent
 from edgewise.hf.errors import EvictedKeys, NotAPrefix
 from edgewise.hf.eviction import Graph, retained_positions
 from edgewise.hf.masks import ModelMask, TokenRuns, attend_in_runs

@@ -130,7 +130,16 @@ def _hook_generation(model: nn.Module, relations: frozenset[str], growing: froze
 
 
 def restore(model: nn.Module) -> nn.Module:
-    """Restore the attention that a model had before `use`."""
+    """Restore the attention that a model had before `use`.
+
+    >>> from transformers import BertConfig, BertModel
+    >>> from edgewise import hf
+    >>> from edgewise.graphs import window
+    >>> sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+    >>> model = hf.use(BertModel(BertConfig(vocab_size=9, intermediate_size=8, **sizes)), window(2))
+    >>> hf.graph_of(hf.restore(model)) is None
+    True
+    """
     for module in list(model.modules()):
         module.__dict__.pop("_edgewise", None)
         module._modules.pop(NAME, None)
@@ -153,6 +162,16 @@ def load(path: str | Path, kind: type | None = None, **options: object) -> nn.Mo
     """`kind.from_pretrained(path)` with the graph or program that the model was saved with.
 
     `kind` defaults to `AutoModel`; options go to `from_pretrained`.
+
+    >>> import tempfile
+    >>> from transformers import BertConfig, BertModel
+    >>> from edgewise import hf
+    >>> from edgewise.graphs import window
+    >>> sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+    >>> model = BertModel(BertConfig(vocab_size=9, intermediate_size=8, **sizes))
+    >>> hf.use(model, window(2)).save_pretrained(folder := tempfile.mkdtemp())
+    >>> hf.graph_of(hf.load(folder))
+    window(2)
     """
     require_package("transformers")
     from transformers import AutoModel

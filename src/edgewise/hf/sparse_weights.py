@@ -30,6 +30,18 @@ class AttentionWeights:
 
     Pairs are sorted; a pair that a row or head of the batch does not have weighs 0. `shape` is
     (batch, heads, n, m), that of `to_dense()`. Weights are those before dropout.
+
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from edgewise import hf
+    >>> from edgewise.graphs import window
+    >>> sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+    >>> model = BertModel(BertConfig(vocab_size=9, intermediate_size=8, **sizes)).eval()
+    >>> _ = hf.use(model, window(1))
+    >>> found = model(torch.tensor([[1, 2, 3, 4]]), output_attentions=True).attentions[0]
+    >>> keys, weights = found.row(0)
+    >>> keys.tolist(), tuple(weights.shape), tuple(found.to_dense().shape)
+    ([0, 1], (1, 2, 2), (1, 2, 4, 4))
     """
 
     queries: Tensor
@@ -38,7 +50,13 @@ class AttentionWeights:
     shape: tuple[int, int, int, int]
 
     def to_dense(self) -> Tensor:
-        """(batch, heads, n, m), as transformers' own attention returns it."""
+        """(batch, heads, n, m), as transformers' own attention returns it.
+
+        >>> import torch
+        >>> pair, weights = torch.tensor([0, 1]), torch.ones(1, 1, 2)
+        >>> AttentionWeights(pair, pair, weights, (1, 1, 2, 2)).to_dense().tolist()
+        [[[[1.0, 0.0], [0.0, 1.0]]]]
+        """
         batch, heads, n, m = self.shape
         check_memory(batch * heads * n * m, f"weights of {n:,}×{m:,} pairs")
         out = self.weights.new_zeros(batch, heads, n * m)
@@ -46,7 +64,13 @@ class AttentionWeights:
         return out.index_copy(-1, at, self.weights).unflatten(-1, (n, m))
 
     def row(self, query: int) -> tuple[Tensor, Tensor]:
-        """The keys of one query, and their weights (batch, heads, keys)."""
+        """The keys of one query, and their weights (batch, heads, keys).
+
+        >>> import torch
+        >>> pair, weights = torch.tensor([0, 1]), torch.ones(1, 1, 2)
+        >>> AttentionWeights(pair, pair, weights, (1, 1, 2, 2)).row(1)
+        (tensor([1]), tensor([[[1.]]]))
+        """
         first, last = torch.searchsorted(self.queries, torch.tensor([query, query + 1])).tolist()
         return self.keys[first:last], self.weights[..., first:last]
 

@@ -63,10 +63,10 @@ def _listed(name: str, items: list[Any], arity: int, is_set: bool) -> Tensor | r
     if arity == 1 and (is_set or all(isinstance(item, str) for item in items)):
         return rows(items)
     raise BadInput(
-        f"`{name}` is a list of {type(items[0]).__name__}s: keys or values?",
+        f"`{name}` is a list that holds `{type(items[0]).__name__}`: keys or values?",
         caller(),
         f"a tuple is a key: `[{tuple(range(arity))}, ...]`; values are floats: "
-        "`[1.0, 2.0]`; a tensor of integers is keys (arity, rows)",
+        "`[1.0, 2.0]`; a tensor of integers is keys (arity, rows), columns are `rows([a, b])`",
     )
 
 

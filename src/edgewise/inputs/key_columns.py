@@ -143,7 +143,10 @@ def _in_range(term: Any) -> int:
     if not is_integer:
         missing = term is None or type(term).__name__ in ("NAType", "NaTType") or term != term
         what = "a key is missing" if missing else f"`{safe_repr(term)}` is not a key"
-        raise BadInput(what, caller(), "drop its row" if missing else HELP)
+        help = "drop its row" if missing else HELP
+        if isinstance(term, float) and term.is_integer():
+            help = "keys are integers: drop rows without a key, then `.astype(int)`"
+        raise BadInput(what, caller(), help)
     return int(term)
 
 

@@ -68,6 +68,7 @@ def prepare(
 ) -> BoundPlan:
     """`fuse` is off where every sample of a ragged batch needs its own rows, rule by rule."""
     samples = count_samples(inputs, facts)
+    plan = _fused_beside(plan, {*inputs, *(facts.tables if facts is not None else ())})
     constants, inputs, facts = with_one_vocabulary(plan, inputs, facts)
     sources = {n: _source(n, t, arities[n], value_lengths(plan, n)) for n, t in inputs.items()}
     check_batches(sources, samples)
@@ -90,6 +91,16 @@ def prepare(
         sources[SAMPLES] = Source(Grid((samples,)), stored=torch.ones(samples), dense=True)
     dense = frozenset(name for name, source in sources.items() if source.dense)
     return BoundPlan(plan, sources, constants, dense, samples, frozenset(in_batch))
+
+
+def _fused_beside(plan: Plan, named: set[str]) -> Plan:
+    """The plan without the fused steps inside which a relation is that has data of its own."""
+    steps: list[Step] = []
+    for step in plan.steps:
+        rules = () if isinstance(step, nodes.Rule) else step.replaces
+        inside = {rule.head.relation for rule in rules if rule.head.relation != step.head.relation}
+        steps += rules if inside & named else (step,)
+    return plan if len(steps) == len(plan.steps) else replace(plan, steps=tuple(steps))
 
 
 def with_one_vocabulary(

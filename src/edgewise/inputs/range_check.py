@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 
 import torch
@@ -10,8 +11,7 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.ground.body import SAMPLE, SAMPLES
-from edgewise.ground.index import Grid, KeyOutOfRange
-from edgewise.ground.source import Source
+from edgewise.ground.index import Grid, KeyOutOfRange, index_of
 from edgewise.inputs.prepare import BoundPlan, closure
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
@@ -25,9 +25,10 @@ Lengths = Mapping[str, tuple[Tensor, ...]]  # axis by axis: (1,), or (samples,)
 def dense_sizes(prepared: BoundPlan) -> dict[str, tuple[int, ...]]:
     """The lengths of the axes of every dense relation."""
     domains = dict(prepared.plan.domains)
-    dense = dense_relations(prepared.plan.rules, prepared.dense, domains)
+    every = prepared.plan.stated_rules
+    dense = dense_relations(every, prepared.dense, domains)
     sizes = {name: prepared.sources[name].index.spans for name in prepared.dense}
-    rules = [rule for rule in prepared.plan.rules if rule.head.relation in dense]
+    rules = [rule for rule in every if rule.head.relation in dense]
     heads = [(rule.head.relation, _head_axes(rule, domains)) for rule in rules]
     changed = True
     while changed:
@@ -44,6 +45,37 @@ def dense_sizes(prepared: BoundPlan) -> dict[str, tuple[int, ...]]:
 
 def check_keys(prepared: BoundPlan) -> None:
     """Refuse keys beyond the dense axes they are joined with: they would be dropped silently."""
+    for atom, outside, column, end in _beyond(prepared):
+        rows = outside.nonzero()
+        if len(rows):
+            at = int(rows[0, 0])
+            key = prepared.constants.constant(int(column[at]))
+            raise KeyOutOfRange(
+                f"`{atom.relation}` has the key {key!r}, but the axis it is joined with has length "
+                f"{int(end.expand(len(column))[at])}",
+                caller(),
+                "give keys below the length of the dense input, or the input as `rows(...)`",
+            )
+
+
+def without_keys_beyond(prepared: BoundPlan) -> BoundPlan:
+    """The same without keys beyond the dense axes they are joined with."""
+    outside: dict[str, Tensor] = {}
+    for atom, found, _, _ in _beyond(prepared):
+        outside[atom.relation] = outside.get(atom.relation, found) | found
+    sources = dict(prepared.sources)
+    for name, found in outside.items():
+        if bool(found.any()):
+            source, rows = sources[name], (~found).nonzero()[:, 0]
+            order = rows if source.order is None else source.order[rows]
+            index = index_of(source.index.keys[rows])
+            sources[name] = replace(source, index=index, order=order)
+    return replace(prepared, sources=sources)
+
+
+def _beyond(prepared: BoundPlan) -> Iterator[tuple[nodes.Atom, Tensor, Tensor, Tensor]]:
+    """For each term that is joined with a dense axis: its atom, which keys are beyond that, the
+    keys, and the length of the axis, of all or of each key."""
     rules = prepared.plan.rules
     own = {rule.head.relation for rule in rules}
     own |= {fact.atom.relation for fact in prepared.plan.facts}  # not data
@@ -56,30 +88,16 @@ def check_keys(prepared: BoundPlan) -> None:
         read = [atom for atom in _positive(rule) if atom.relation in keyed]
         ends = _ends(rule, lengths) if read else {}
         for atom in read:
-            _check(prepared, atom, keyed[atom.relation], ends)
-
-
-def _check(
-    prepared: BoundPlan, atom: nodes.Atom, source: Source, ends: Mapping[nodes.Term, Tensor]
-) -> None:
-    for position, term in enumerate(atom.terms):
-        if term not in ends or not source.index.rows:
-            continue
-        column, end = source.index.column(position), ends[term]
-        if len(end) > 1:
-            if atom.terms[0] != SAMPLE:
-                continue  # holds in every sample, also in those that are shorter
-            end = end[source.index.column(0)]
-        outside = ((column < 0) | (column >= end)).nonzero()
-        if len(outside):
-            at = int(outside[0, 0])
-            key = prepared.constants.constant(int(column[at]))
-            raise KeyOutOfRange(
-                f"`{atom.relation}` has the key {key!r}, but the axis it is joined with has length "
-                f"{int(end.expand(len(column))[at])}",
-                caller(),
-                "give keys below the length of the dense input, or the input as `rows(...)`",
-            )
+            index = keyed[atom.relation].index
+            for position, term in enumerate(atom.terms):
+                if term not in ends or not index.rows:
+                    continue
+                column, end = index.column(position), ends[term]
+                if len(end) > 1:
+                    if atom.terms[0] != SAMPLE:
+                        continue  # holds in every sample, also in those that are shorter
+                    end = end[index.column(0)]
+                yield atom, (column < 0) | (column >= end), column, end
 
 
 def _dense_axes(prepared: BoundPlan) -> dict[str, tuple[Tensor, ...]]:

@@ -83,10 +83,13 @@ def rows_source(name: str, item: rows, arity: int) -> Source:
 
 def check_arity(name: str, item: rows, arity: int) -> None:
     if item.keys.shape[0] != arity:
+        help = f"give an integer tensor of shape ({arity}, rows)"
+        if item.keys.shape[1:] == (arity,):
+            help += ": one row of keys for each term, so these transposed, `keys.T`"
         raise ArityMismatch(
             f"`{name}` has {terms(arity)}, but the keys are {tuple(item.keys.shape)}",
             caller(),
-            f"give an integer tensor of shape ({arity}, rows)",
+            help,
         )
 
 

@@ -112,11 +112,7 @@ class Expression:
 
     def __or__(self, items: Any) -> Any:
         operators.refuse_joined(items)
-        raise operators.MissingParentheses(
-            f"`|` applies to a rule, here it applies to `{self!r}`",
-            caller(),
-            "put the rule into parentheses: `(head <= body) | [...]`",
-        )
+        raise operators.missing_parentheses(self)
 
     def __bool__(self) -> bool:
         raise operators.no_truth_value(self)
@@ -148,8 +144,7 @@ class Expression:
         return operators.apply("sum", other, self)
 
     def __and__(self, other: Any) -> Apply:
-        operators.refuse_joined(self, other)
-        return operators.apply("sum", self, other)
+        return operators.joined(self, other)
 
     def __rand__(self, other: Any) -> Apply:
         return self & other
@@ -284,6 +279,7 @@ class Apply(Expression):
     operands: tuple[Expression, ...]
     weight: Weight | None = None
     place: Place | None = field(default=None, compare=False, repr=False)
+    joined: bool = field(default=False, compare=False, repr=False)  # written with `&`
 
     def __post_init__(self) -> None:
         operators.refuse_depth(self)
@@ -326,7 +322,9 @@ class Rule:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __or__(self, items: Any) -> Rule:
-        return replace(self, functions=self.functions + functions.listed(items))
+        found = functions.listed(items)
+        operators.refuse_joined_body(self, found)
+        return replace(self, functions=self.functions + found)
 
     def __bool__(self) -> bool:
         raise operators.ChainedRule(

@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 from edgewise.errors import EdgewiseError, Place, caller, safe_repr
-from edgewise.language import nodes
+from edgewise.language import functions, nodes
 from edgewise.language.term_expressions import Comparable, Equality
 
 MAX_DEPTH = 75
@@ -71,6 +71,15 @@ class ConditionInExpression(EdgewiseError):
     instead = "R.h(V.X) <= (R.a(V.X), R._b(V.X))"
 
 
+def missing_parentheses(item: nodes.Expression) -> MissingParentheses:
+    help = "put the rule into parentheses: `(head <= body) | [...]`"
+    if isinstance(item, nodes.ValueComparison):
+        help = "this compares values; a rule is written with `<=`: `(head <= body) | [...]`"
+    return MissingParentheses(
+        f"`|` applies to a rule, here it applies to `{item!r}`", caller(), help
+    )
+
+
 def no_truth_value(item: nodes.Expression) -> NoTruthValue:
     help = "write a body as a tuple `(a, b)`, and negation as `~b`"
     if isinstance(item, nodes.SpecialAtom | nodes.ValueComparison):
@@ -93,6 +102,25 @@ def refuse_joined(*items: Any) -> None:
             isinstance(item, nodes.Expression) and not item.carries_value
         ):
             raise conditions_joined(caller())
+
+
+def joined(left: Any, right: Any) -> nodes.Apply:
+    """`a & b` of two values: their sum."""
+    refuse_joined(left, right)
+    return replace(apply("sum", left, right), joined=True)
+
+
+def refuse_joined_body(rule: nodes.Rule, listed: tuple[nodes.Function, ...]) -> None:
+    """Refuse `(h <= a & b) | [F.product]`: the sum would be the one thing to be multiplied."""
+    for function in listed:
+        named = functions.kind(function) == functions.COMBINATION and function.name != "sum"
+        for item in rule.body if named else ():
+            if isinstance(item, nodes.Apply) and item.joined:
+                raise BadOperator(
+                    f"`&` is a sum, and `F.{function.name}` would combine nothing but that sum",
+                    item.place,
+                    "write the body as a tuple `(a, b)`; a sum inside of it as `a + b`",
+                )
 
 
 def apply(function: nodes.Function | str, *operands: Any) -> nodes.Apply:
@@ -182,6 +210,12 @@ def comparison(left: Any, sign: str, right: Any) -> nodes.ValueComparison:
     place = caller()
     if any(isinstance(side, Real) and math.isnan(side) for side in (left, right)):
         raise BadBody("nothing compares with NaN", place, "give a number")
+    if isinstance(right, list | tuple):
+        raise BadBody(
+            f"`{sign}` compares two values, and a tuple is none",
+            place,
+            "a rule is `head <= (a, b)`",
+        )
     return nodes.ValueComparison(sign, operand(left, place), operand(right, place), place=place)
 
 

@@ -18,6 +18,7 @@ from edgewise.language.symbols import F
 from edgewise.language.text_form.html import to_html
 from edgewise.language.text_form.parser import parse
 from edgewise.language.text_form.printer import to_text
+from edgewise.language.text_form.samples import refuse_targets
 from edgewise.language.text_form.tokens import BadSyntax
 
 if TYPE_CHECKING:
@@ -91,17 +92,32 @@ class Program:
 
     @property
     def rules(self) -> tuple[nodes.Rule, ...]:
-        """The rules, with every stack written out."""
+        """The rules, with every stack written out.
+
+        >>> from edgewise import R, V
+        >>> Program([R.h(V.I) <= R.x(V.I)]).rules
+        (R.h(V.I) <= R.x(V.I),)
+        """
         return tuple(s for s in self.flat if isinstance(s, nodes.Rule))
 
     @property
     def facts(self) -> tuple[nodes.Fact, ...]:
-        """The facts, with every stack written out."""
+        """The facts, with every stack written out.
+
+        >>> from edgewise import R
+        >>> Program([R.x(1)[2.0]]).facts
+        (R.x(1)[2.0],)
+        """
         return tuple(s for s in self.flat if isinstance(s, nodes.Fact))
 
     @property
     def lines(self) -> tuple[nodes.Line, ...]:
-        """The relation lines `R.h/1 | [...]`, with every stack written out."""
+        """The relation lines `R.h/1 | [...]`, with every stack written out.
+
+        >>> from edgewise import F, R, V
+        >>> Program([R.h(V.I) <= R.x(V.I), R.h / 1 | [F.relu]]).lines
+        (R.h/1 | [F.relu],)
+        """
         return tuple(s for s in self.flat if isinstance(s, nodes.Line))
 
     @cached_property
@@ -138,7 +154,17 @@ class Program:
 
     @classmethod
     def load(cls, path: str | Path) -> Program:
-        """Read a file in the text form."""
+        """Read a file in the text form; `edgewise.data.neuralogic` reads samples.
+
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> path = Path(tempfile.mkdtemp()) / "rules.txt"
+        >>> _ = path.write_text("h(I) :- {2,2} x(I).")
+        >>> Program.load(path)
+        Program([
+            R.h(V.I) <= R.x(V.I)[2, 2],
+        ])
+        """
         try:
             source = Path(path).read_text(encoding="utf-8")
         except (OSError, TypeError, ValueError) as problem:  # UnicodeDecodeError is a ValueError
@@ -148,14 +174,26 @@ class Program:
                 caller(),
                 "give the path of a text file in UTF-8",
             ) from None
-        return parse(source, str(path))
+        found = parse(source, str(path))
+        refuse_targets(found.statements)
+        return found
 
     def text(self) -> str:
-        """The program in the text form; `Program.parse` reads it back."""
+        """The program in the text form; `Program.parse` reads it back.
+
+        >>> from edgewise import R, V
+        >>> print(Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).text(), end="")
+        h(I) :- x(J), *edge(J, I).
+        """
         return to_text(self)
 
     def check(self, facts: Iterable[FactLike] = ()) -> list[EdgewiseWarning]:
-        """Raise all errors that can be found before evaluation; return the warnings."""
+        """Raise all errors that can be found before evaluation; return the warnings.
+
+        >>> from edgewise import R, V
+        >>> [warning.code for warning in Program([R.h(V.X) <= (R.a(V.X), R.b(V.Y))]).check()]
+        ['cartesian-product']
+        """
         return _stage("checks").check(self, facts)
 
     def solve(
@@ -172,6 +210,13 @@ class Program:
         `dtype` is float64 by default. `weights` gives weights by name, such as those of
         `program.weights(seed=0)`; the others have their initial values, drawn with `seed` where a
         rule gives only a shape. `training` enables dropout.
+
+        >>> from edgewise import R, V
+        >>> solution = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).solve(
+        ...     [R.x(0)[1.0], R.x(1)[2.0], R.edge(0, 2), R.edge(1, 2)]
+        ... )
+        >>> solution[R.h(2)].item()
+        3.0
         """
         options: dict[str, Any] = {"weights": weights, "seed": seed, "training": training}
         options |= {} if dtype is None else {"dtype": dtype}
@@ -204,6 +249,12 @@ class Program:
           a tensor that is not a parameter is the initial value of one.
         - dense: True for outputs that are tensors whatever the inputs, with an axis for each term
           and `fill` where there is no atom; False for outputs that are `Relation`s of rows.
+
+        >>> import torch
+        >>> from edgewise import R, V
+        >>> model = Program([R.h(V.I) <= R.x(V.I)["w":2, 3]]).compile(R.h, seed=0)
+        >>> model(x=torch.randn(5, 3)).shape, list(model.state_dict())
+        (torch.Size([5, 2]), ['w'])
         """
         options: dict[str, Any] = {"fill": fill, "without": without, "seed": seed}
         options |= {"dtype": dtype, "check": check, "weights": weights, "dense": dense}
@@ -226,6 +277,10 @@ class Program:
         """Whether the last key of `start` is at most that of `end` wherever information flows.
 
         Without atoms, those of the one output and the one input that the program has.
+
+        >>> from edgewise import R, V
+        >>> Program([R.h(V.I) <= (R.x(V.J), V.J <= V.I)]).is_causal()
+        True
         """
         return _stage("flow").is_causal(self, end, start)
 
@@ -264,12 +319,24 @@ class Program:
     def weights(
         self, *, seed: int | None = None, dtype: torch.dtype | None = None
     ) -> dict[str, Tensor]:
-        """Initial learnable weights by name, for `solve(weights=...)`."""
+        """Initial learnable weights by name, for `solve(weights=...)`.
+
+        >>> from edgewise import R, V
+        >>> {
+        ...     n: tuple(w.shape)
+        ...     for n, w in Program([R.h(V.I) <= R.x(V.I)["w":2, 3]]).weights(seed=0).items()
+        ... }
+        {'w': (2, 3)}
+        """
         options = {"seed": seed} | ({} if dtype is None else {"dtype": dtype})
         return _stage("weights").initial_weights(self, **options)
 
     def draw(self) -> Picture:
-        """The rules as an SVG picture: relations joined by the rules that derive them."""
+        """The rules as an SVG picture: relations joined by the rules that derive them.
+
+        >>> from edgewise import R, V
+        >>> Program([R.h(V.I) <= R.x(V.I)]).draw().save("rules.svg")  # doctest: +SKIP
+        """
         return _stage("viz").draw_program(self)
 
     def __repr__(self) -> str:

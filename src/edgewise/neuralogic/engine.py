@@ -21,6 +21,7 @@ from edgewise.neuralogic.translate import TemplateTranslator
 from edgewise.neuralogic.values import plain
 
 Template = TemplateTranslator | TextTemplate
+KERNELS = ("fuse attention", "fuse gathers", "scan levels")  # passes that call loops of our own
 
 
 @dataclass(eq=False)
@@ -69,13 +70,15 @@ class Programs:
             self._programs[key] = Program(rules, aggregation=default)
         return self._programs[key]
 
-    def model(self, program: Program, outputs: tuple[str, ...]) -> Model:
-        key = (id(program), outputs)
+    def model(self, program: Program, outputs: tuple[str, ...], taped: bool = False) -> Model:
+        """The compiled program; to be taped, by operators of torch alone."""
+        key = (id(program), outputs, taped)
         if key not in self._models:
             used = {w.name for rule in program.statements for w in statements.weights(rule)}
             weights = {name: value for name, value in self.weights.items() if name in used}
             atoms = [nodes.Atom(name) for name in outputs]
             options: dict[str, Any] = {"dtype": torch.float64, "weights": weights}
+            options |= {"without": KERNELS} if taped else {}
             self._models[key] = program.compile(atoms, **options)
         return self._models[key]
 
@@ -85,10 +88,15 @@ class Programs:
         return frozenset(r for e in examples for r in e.relations() if r[0] in heads)
 
 
+Descended = tuple[NeuralSample, Tensor, Tensor]
+
+
 class SampleBatch:
     """Some samples, grounded together: `outputs()` has the value of each query."""
 
-    def __init__(self, programs: Programs, samples: Sequence[NeuralSample]) -> None:
+    def __init__(
+        self, programs: Programs, samples: Sequence[NeuralSample], taped: bool = False
+    ) -> None:
         self.samples = list(samples)
         examples = list({id(s.example): s.example for s in samples}.values())
         program = programs.program(programs.derived(examples))
@@ -102,7 +110,7 @@ class SampleBatch:
         self._rows: list[tuple[str, int] | None] | None = None
         self.model: Model | None = None
         if outputs:
-            self.model = programs.model(program, outputs)
+            self.model = programs.model(program, outputs, taped)
             self.data = self.model.ground(facts=ragged(self.facts))
 
     def outputs(self) -> list[Tensor]:
@@ -186,20 +194,24 @@ def shown_outputs(batch: SampleBatch, function: Any) -> list[Any]:
     return [plain(function.output(v) if batch.is_derived(at) else v) for at, v in found]
 
 
-def loss(batch: SampleBatch, function: Any) -> tuple[Tensor, list[tuple[Any, Any, float]]]:
-    """What a batch descends, and its results; queries that nothing derives take no part."""
+def descended(batch: SampleBatch, function: Any) -> tuple[Tensor, list[Descended]]:
+    """What a batch descends, and the sample, output and error of each query that is derived."""
     total = torch.zeros((), dtype=torch.float64)
-    elements, results = 0.0, []
+    elements, found = 0.0, []
     for at, (sample, value) in enumerate(zip(batch.samples, batch.outputs(), strict=True)):
         if not batch.is_derived(at):
             continue
         target = _alike(sample, value)
         total = total + sample.importance * function.descended(value, target)
         elements += sample.importance * value.numel()
-        error = function.error(value, target).item()
-        results.append((plain(sample.target), plain(function.output(value).detach()), error))
+        found.append((sample, function.output(value).detach(), function.error(value, target)))
     is_mean = function.reduction == "mean" and elements > 0
-    return (total / elements if is_mean else total), results
+    return (total / elements if is_mean else total), found
+
+
+def result(sample: NeuralSample, output: Tensor, error: Tensor) -> tuple[Any, Any, float]:
+    """Target, output and error."""
+    return plain(sample.target), plain(output), error.item()
 
 
 def _alike(sample: NeuralSample, value: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from edgewise.passes.find_patterns import find_patterns
 from edgewise.passes.fuse_attention import fuse_attention
 from edgewise.passes.inline_pairs import inline_pairs
 from edgewise.passes.inline_places import inline_places
+from edgewise.passes.push_conditions import push_conditions
 from edgewise.passes.push_sums import push_sums
 from edgewise.plan.nodes import Plan
 
@@ -40,6 +41,13 @@ class Pass:
 ON_RULES = (
     # before the others, which read patterns where rules write arithmetic
     Pass("find patterns", "pairs defined by arithmetic are never enumerated", RULES, find_patterns),
+    # before rules are inlined and fused, whose atoms it reads
+    Pass(
+        "push conditions",
+        "members of a family of weights that are not read are not multiplied",
+        RULES,
+        push_conditions,
+    ),
     # before fusing, which looks for one score rule and one sum
     Pass(
         "inline pairs",

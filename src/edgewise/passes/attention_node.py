@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
@@ -80,16 +80,19 @@ def _attended(
     if patterns:
         terms = (nodes.Variable(query), nodes.Variable(key))
         pattern = nodes.PatternAtom(reduce(and_, patterns), terms)
+    heads = _atoms([c for c in others if _is_row(c, outer - {query, key})])
+    others = [c for c in others if not _is_row(c, outer - {query, key})]
     listed = [c for c in others if _lists(c, query, key) and not unfolding.replaces(c)]
-    rows = [c for c in others if _is_row(c, query, key)]
+    rows = [c for c in others if _is_row(c, {query, key})]
     if len(listed) + len(rows) == len(others):
-        return AttendedPairs(pattern, _atoms(listed), _atoms(rows))
+        return AttendedPairs(pattern, _atoms(listed), _atoms(rows), heads)
     for item in others:
         if not isinstance(item, Condition):
             raise NotAttention(f"`{item!r}` depends on values, a mask on keys alone")
     unfolding.unfolded = set()
     mask = unfolding.mask(others, outer)
-    return AttendedPairs(pattern, mask=mask, unfolded=frozenset(unfolding.unfolded))
+    unfolded = frozenset(unfolding.unfolded)
+    return AttendedPairs(pattern, heads=heads, mask=mask, unfolded=unfolded)
 
 
 def _node(
@@ -136,11 +139,11 @@ def _refuse_chain(score: LoweredScore, names: Names) -> None:
         raise NotAttention(str(reason)) from None
 
 
-def _is_row(item: nodes.Expression, query: str, key: str) -> bool:
-    """Whether a condition is a relation that holds for queries, or for keys."""
+def _is_row(item: nodes.Expression, names: Collection[str]) -> bool:
+    """Whether a condition is a relation that holds for some values of one of the variables."""
     if not isinstance(item, nodes.Atom) or item.negated or len(item.terms) != 1:
         return False
-    return isinstance(item.terms[0], nodes.Variable) and item.terms[0].name in (query, key)
+    return isinstance(item.terms[0], nodes.Variable) and item.terms[0].name in names
 
 
 def _additive(sum_: WeightedSum, using: nodes.Rule, replaces: Replaced) -> Attention | None:

@@ -124,7 +124,7 @@ class AttentionStep:
         if self.present_keys and (self.order is not None or self.has_terms):
             bias = _added(bias, there)
         if self.order is not None:
-            out = self._sorted(self.order, q, k, v, bias, dropout)
+            out = self.sorted_kernel(self.order, q, k, v, bias, dropout)
             return self._heads(_only(out, asking) if self.present_queries else out, rank)
         if self.has_terms:
             score, graph = self.score(state), self.pattern or EVERY
@@ -144,7 +144,7 @@ class AttentionStep:
             return self._heads(_only(out, asking) if self.present_queries else out, rank)
         return self._heads(self.kernel(q, k, v, bias, dropout, there, asking), rank)
 
-    def _sorted(
+    def sorted_kernel(
         self,
         order: SortedTokens,
         q: Tensor,

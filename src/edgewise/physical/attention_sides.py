@@ -68,7 +68,7 @@ class Side:
     """An expression over some axes: a value for each place of a grid.
 
     In a ragged batch `samples` says how many grids there are, one for each sample and all as large
-    as the largest, and `rows` which row stands at each place; one after the last is padding.
+    as the largest, and `rows` which row stands at each place; the one after the last is padding.
     """
 
     step: RuleStep
@@ -81,8 +81,10 @@ class Side:
         """(batch, *axes in `order`, value...), axes it does not hold broadcast."""
         value = self.step(state)
         if self.rows is not None:
-            padding = value.data.new_zeros(1, 1, *value.shape)
-            rows = torch.cat([value.data, padding], 1).index_select(1, self.rows)
+            rows = value.data
+            if bool((self.rows >= rows.shape[1]).any()):
+                rows = torch.cat([rows, rows.new_zeros(1, 1, *value.shape)], 1)
+            rows = rows.index_select(1, self.rows)
             data = rows.reshape(self.samples or len(rows), *self.sizes, *value.shape)
         else:
             batch = self.samples or len(value.data)

@@ -117,6 +117,7 @@ class Data:
         self.parts: dict[Any, Any] = {}  # plans of which parts are taken
         self.demand: Demand | None = None  # the part of another's plan that this one has
         self.hides: frozenset[str] = frozenset()  # relations whose keys come with a step
+        self.to_come = False  # whether keys beyond dense axes are of rows that are appended later
         self._hiding: dict[frozenset[str], Data] = {}
         self._parts: dict[Any, Data] = {}
         self.chosen: ChosenSamples | None = None  # of which data it has some samples
@@ -202,7 +203,14 @@ class Data:
 
     @property
     def samples(self) -> int | None:
-        """The samples of a ragged batch."""
+        """The samples of a ragged batch.
+
+        >>> import torch
+        >>> from edgewise import Program, R, V, ragged
+        >>> model = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h)
+        >>> model.ground(x=ragged([torch.ones(2), torch.ones(3)])).samples
+        2
+        """
         return count_samples(self.inputs, self.facts)
 
     def __len__(self) -> int:

@@ -19,7 +19,7 @@ from edgewise.ground.index import Grid, Keys, locate
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.physical.attention_sides import Axes, Side
-from edgewise.physical.extents import Refused
+from edgewise.physical.extents import Extents, Refused
 from edgewise.physical.rule import PRODUCT, SUM, RuleStep
 from edgewise.physical.state import State
 from edgewise.plan.nodes import Attention
@@ -63,10 +63,11 @@ def tables(
     leaves: Sequence[nodes.Expression],
     node: Attention,
     grounder: Grounder,
-    axes: Axes,
+    extents: Extents,
     pattern: Any,
 ) -> tuple[dict[nodes.Expression, Side], Any]:
     """What the score reads for each distance, and the pattern of the pairs that have it."""
+    axes = extents.axes
     n, m = axes[node.query], axes[node.key]
     if not n or not m:
         raise Refused("there are no pairs")
@@ -76,7 +77,7 @@ def tables(
     sides, held = {}, found.there
     for leaf in leaves:
         names = tuple(sorted(names_in(leaf) & set(node.shared)))
-        side, has = _side(leaf, names, _grounded(leaf, names, node, known), axes, found)
+        side, has = _side(leaf, names, _grounded(leaf, names, node, known), extents, found)
         sides[leaf] = side
         held = held & has
     return sides, _restricted(pattern, held, found)
@@ -98,14 +99,19 @@ def _grounded(
 
 
 def _side(
-    leaf: nodes.Expression, names: tuple[str, ...], ground: GroundRule, axes: Axes, found: Distances
+    leaf: nodes.Expression,
+    names: tuple[str, ...],
+    ground: GroundRule,
+    extents: Extents,
+    found: Distances,
 ) -> tuple[Side, Tensor]:
     """The leaf at every distance, and the distances at which it has a value."""
-    sizes = tuple(axes[n] for n in names)
+    sizes = tuple(extents.axes[n] for n in names)
     count = len(found.there)
     grid = Grid((*sizes, count))
     at = found.pairs[grid.column(len(sizes))]
-    columns = [*(grid.column(p) for p in range(len(sizes))), at[:, 0], at[:, 1]]
+    heads = [extents.key(name, grid.column(p)) for p, name in enumerate(names)]
+    columns = [*heads, at[:, 0], at[:, 1]]
     rows = locate(ground.heads, columns)
     has = (rows >= 0).view(-1, count)
     if len(has) > 1 and not bool((has == has[0]).all()):

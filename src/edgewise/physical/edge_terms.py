@@ -15,7 +15,7 @@ from edgewise.ground.rules import GroundRule
 from edgewise.language import nodes
 from edgewise.layouts import rows_of_pairs, rows_of_trapezoids, trapezoids
 from edgewise.physical.attention_sides import Axes, EdgeSide
-from edgewise.physical.extents import Refused
+from edgewise.physical.extents import Extents, Refused
 from edgewise.physical.rule import SUM, RuleStep
 from edgewise.plan.nodes import Attention
 
@@ -63,8 +63,9 @@ def pattern_of(index: Index, names: Sequence[str], node: Attention, axes: Axes) 
     return from_edges(torch.stack([i, j]), shape=(n, m))
 
 
-def edge_side(part: Listed, node: Attention, axes: Axes, pattern: Any) -> EdgeSide:
+def edge_side(part: Listed, node: Attention, extents: Extents, pattern: Any) -> EdgeSide:
     """The value of every edge of the pattern, in its order."""
+    axes = extents.axes
     edges = (pattern or full()).edges(axes[node.query], axes[node.key])
     shared = tuple(n for n in node.shared if n in part.names)
     sizes = tuple(axes[n] for n in shared)
@@ -73,7 +74,7 @@ def edge_side(part: Listed, node: Attention, axes: Axes, pattern: Any) -> EdgeSi
     at = grid.column(len(shared))
     places = {node.query: edges[0], node.key: edges[1]}
     columns = [
-        grid.column(of[name]) if name in of else places[name].to(at.device)[at]
+        extents.key(name, grid.column(of[name])) if name in of else places[name].to(at.device)[at]
         for name in part.names
     ]
     rows = locate(part.ground.heads, columns)

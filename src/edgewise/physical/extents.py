@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
 from edgewise.ground.body import SAMPLE
-from edgewise.ground.index import STRINGS, Grid, Index, Keys, index_of, locate
+from edgewise.ground.index import STRINGS, Grid, Index, Keys, ascending, index_of, locate, pack
 from edgewise.kernels.attention.present import is_relative
 from edgewise.language import nodes
 from edgewise.physical.attention import CAUSAL, head_names
@@ -30,9 +31,11 @@ class Extents:
     """The axes that expressions share: each has one length, or one in each of `samples`.
 
     Samples in which one of the expressions has no rows are not `alive`: they attend to nothing.
+    `numbers` are the keys along an axis of heads where they are not 0, 1, 2, ..., in order.
     """
 
     samples: int | None
+    numbers: dict[str, Tensor] = field(default_factory=dict)
     axes: dict[str, int] = field(default_factory=dict)
     each: dict[str, Tensor] = field(default_factory=dict)  # (samples,)
     found: list[tuple[str, Tensor, Tensor]] = field(default_factory=list)
@@ -40,6 +43,62 @@ class Extents:
 
     def __post_init__(self) -> None:
         self.alive = self.alive.expand(self.samples or 1)
+
+    def meet(
+        self,
+        heads: Iterable[str],
+        parts: Sequence[tuple[tuple[str, ...], Index]],
+        held: Mapping[str, Sequence[Tensor]],
+    ) -> None:
+        """The axes `heads` have the keys that all parts have, and all conditions `held` on them."""
+        for name in heads:
+            found = [
+                _along(index, names.index(name)) for names, index in parts if name in names
+            ] + list(held.get(name, ()))
+            if not found or (len({len(f) for f in found}) == 1 and _counts(found)):
+                continue
+            both = found[0]
+            for other in found[1:]:
+                both = both[torch.isin(both, other)]
+            if not len(both):
+                raise Refused(f"no value of `{name}` has a query, a key and a value")
+            self.numbers[name] = both
+
+    def ranked(self, names: tuple[str, ...], index: Index) -> tuple[Index, Tensor | None]:
+        """An index by the places along axes of heads in place of their keys, and which of its rows
+        have one; None for all, as they lie."""
+        own = [n for n in names if n in self.numbers]
+        if not own:
+            return index, None
+        columns = [index.column(p) for p in range(index.arity)]
+        there = torch.ones(index.rows, dtype=torch.bool)
+        for name in own:
+            at, known = names.index(name), self.numbers[name]
+            place = torch.searchsorted(known, columns[at].contiguous()).clamp(max=len(known) - 1)
+            there &= known[place] == columns[at]
+            columns[at] = place
+        rows = there.nonzero()[:, 0]
+        (codes,) = pack([column[rows] for column in columns])
+        if not ascending(codes):
+            rows = rows[codes.argsort()]
+        every = len(rows) == index.rows and ascending(rows)
+        keys = torch.stack([column[rows] for column in columns], 1)
+        return index_of(keys), None if every else rows
+
+    def key(self, name: str, places: Tensor) -> Tensor:
+        """The keys at places along an axis."""
+        known = self.numbers.get(name)
+        return places if known is None else known[places]
+
+    def keyed(self, names: Sequence[str], index: Index) -> Index:
+        """The index by places as one by keys; the reverse of `ranked`."""
+        if not any(name in self.numbers for name in names):
+            return index
+        first = index.arity - len(names)  # the sample's, if there is one
+        columns = [index.column(p) for p in range(index.arity)]
+        for at, name in enumerate(names, first):
+            columns[at] = self.key(name, columns[at])
+        return Keys(torch.stack(columns, 1))
 
     def add(self, item: nodes.Expression, names: tuple[str, ...], index: Index) -> None:
         """Note the axes of an expression; refuse it where it is not dense."""
@@ -106,6 +165,18 @@ class Extents:
         return own, sizes, self.samples, torch.where(alive & (rows >= 0), rows, index.rows)
 
 
+def _along(index: Index, position: int) -> Tensor:
+    """The keys that occur along one axis, in order."""
+    if isinstance(index, Grid):
+        return torch.arange(index.sizes[position])
+    return index.column(position).unique()
+
+
+def _counts(found: Sequence[Tensor]) -> bool:
+    """Whether keys of one number are 0, 1, 2, ... in all."""
+    return all(torch.equal(keys, torch.arange(len(keys))) for keys in found)
+
+
 @dataclass(frozen=True, eq=False)
 class Attending:
     """The heads; where they are not all, their queries, or in ragged samples their rows among the
@@ -125,18 +196,18 @@ def attending_in_all(node: Attention, extents: Extents, pattern: Any) -> Attendi
     if pattern is None:
         if m == 0:
             raise Refused("there are no keys")
-        return Attending(grid)
+        return Attending(extents.keyed(names, grid))
     if not n or not m:
         raise Refused("there are no pairs")
     attends = torch.as_tensor(pattern.degrees(n, m)) > 0
     if bool(attends.all()):
-        return Attending(grid)
+        return Attending(extents.keyed(names, grid))
     queries = attends.nonzero()[:, 0]
     at = names.index(node.query)
     fewer = Grid((*grid.sizes[:at], len(queries), *grid.sizes[at + 1 :]))
     columns = [fewer.column(p) for p in range(grid.arity)]
     columns[at] = queries[columns[at]]
-    return Attending(Keys(torch.stack(columns, 1)), queries)
+    return Attending(extents.keyed(names, Keys(torch.stack(columns, 1))), queries)
 
 
 def attending_in_samples(node: Attention, extents: Extents, pattern: Any) -> Attending:
@@ -158,7 +229,7 @@ def attending_in_samples(node: Attention, extents: Extents, pattern: Any) -> Att
     lengths = torch.where(alive, keys, m) if bool(short[alive].any()) else None
     asking = torch.where(alive, queries, 0) if bool((queries[alive] < n).any()) else None
     every = len(rows) == grid.rows
-    return Attending(index, None, None if every else rows, lengths, asking)
+    return Attending(extents.keyed(names, index), None, None if every else rows, lengths, asking)
 
 
 def _first_keys(pattern: Pattern, n: int, m: int) -> Tensor:
@@ -179,3 +250,14 @@ def _refuse_other(pattern: Pattern, queries: Tensor, keys: Tensor, n: int, m: in
         inside = (longest[0] < length) & (longest[1] < width)
         if not torch.equal(pattern.edges(length, width), longest[:, inside]):
             raise Refused(f"{pattern!r} is another in shorter samples")
+
+
+def is_product(index: Index) -> bool:
+    """Whether keys are all combinations of those that occur along each axis.
+
+    >>> is_product(Keys(torch.tensor([[0, 4], [0, 6], [2, 4], [2, 6]])))
+    True
+    """
+    if isinstance(index, Grid):
+        return True
+    return math.prod(len(_along(index, p)) for p in range(index.arity)) == index.rows

@@ -50,10 +50,8 @@ def family_products(plan: Lowering) -> int:
     changed = 0
     for node in chain.from_iterable(map(plan.nodes, PRODUCTS)):
         found = _family_product(plan, node)
-        if found is not None and (
-            _everywhere(plan, found) or _in_chunks(plan, found) or _by_member(plan, found)
-        ):
-            changed += 1
+        ways = (_everywhere, _in_chunks, _before_gathering, _by_member)
+        changed += found is not None and any(way(plan, found) for way in ways)
     return changed
 
 
@@ -79,32 +77,58 @@ def _family_product(plan: Lowering, node: Node) -> FamilyProduct | None:
 
 
 def _everywhere(plan: Lowering, product: FamilyProduct) -> bool:
-    """Groundings are members × rows: one matrix product, and a view of it."""
+    """Groundings are members × rows, perhaps of some members only: one matrix product, and a view
+    of it where they are in order, else a gather."""
     size = product.shape[1]
     which, rows, count = product.which, product.rows, product.count
-    inner = plan.analyse(
-        ("members × rows", id(which), id(rows), count, size),
-        lambda: product_order(_cpu(which), _cpu(rows), count, size),
-        which,
-        rows,
-    )
-    members, m = product.members.meta["like"].shape[1:3]
-    if inner is None or members * size != count:
+    every, m = product.members.meta["like"].shape[1:3]
+
+    def find() -> tuple[int | None, Tensor | None, Tensor | None]:
+        member, own = _cpu(which), None
+        if member is not None and every * size != count:
+            own, member = member.unique(return_inverse=True)
+        if (every if own is None else len(own)) * size != count:
+            return None, None, None
+        found = _order(member, _cpu(rows), count, size, plan.device)
+        return *found, to_device(own, plan.device)
+
+    key = ("members × rows", id(which), id(rows), count, size)
+    inner, pairs, own = plan.analyse(key, find, which, rows)
+    members = every if own is None else len(own)
+    if inner is None and pairs is None:
         return False
     node, bias = product.node, None
     added = _bias_of(plan, product) if "fold biases" not in plan.without else None
     if added is not None:
         node, bias = added
     with plan.rewriting(node):
-        family = plan.symbol(product.members)
-        vector = None if bias is None else plan.symbol(bias).flatten()
+        each, vector = plan.symbol(product.members), None
+        family = each if own is None else each.index_select(1, own)
+        if bias is not None:
+            vectors = plan.symbol(bias)
+            vector = (vectors if own is None else vectors.index_select(1, own)).flatten()
         wide = linear(_all_rows(plan, product), family.flatten(0, 2), vector)
         batch = len(wide)
-        if inner != members:
+        if inner is None:
+            wide = wide.reshape(batch, count, m).index_select(1, pairs)
+        elif inner != members:
             near = (inner,) if inner > 1 else ()
             wide = wide.reshape(batch, size, members // inner, *near, m).transpose(1, 2)
         plan.replace(node, wide.reshape(node.meta["like"].shape))
     return True
+
+
+def _order(
+    family: Tensor | None, rows: Tensor | None, count: int, size: int, device: torch.device
+) -> tuple[int | None, Tensor | None]:
+    """The order of groundings that are members × rows: see `product_order`; else the place of each
+    among rows × members, or nothing if they are not."""
+    inner = product_order(family, rows, count, size)
+    if inner is not None or family is None or rows is None or not count:
+        return inner, None
+    pairs = rows * (count // size) + family
+    every = torch.equal(torch.bincount(pairs, minlength=count), torch.ones_like(pairs))
+    return None, pairs.to(device) if every else None
 
 
 def product_order(family: Tensor | None, rows: Tensor | None, count: int, size: int) -> int | None:
@@ -183,6 +207,27 @@ def _in_chunks(plan: Lowering, product: FamilyProduct) -> bool:
         each = x.unflatten(1, (product.count // chunk, chunk))
         family = plan.symbol(product.members).flatten(0, 1)[: each.shape[1]]
         plan.replace(node, (each @ family.mT).reshape(node.meta["like"].shape))
+    return True
+
+
+def _before_gathering(plan: Lowering, product: FamilyProduct) -> bool:
+    """Rows that are gathered from rows × members, each with its own member: those are multiplied,
+    then gathered."""
+    which, rows, (batch, size, d) = product.which, product.rows, product.shape
+    members, m = product.members.meta["like"].shape[1:3]
+    if which is None or rows is None or size % members or size > product.count:
+        return False
+
+    def find() -> bool:
+        return torch.equal(which.cpu(), rows.cpu() % members)
+
+    if not plan.analyse(("members of rows", id(which), id(rows)), find, which, rows):
+        return False
+    with plan.rewriting(product.node):
+        each = _all_rows(plan, product).reshape(batch, size // members, members, d).transpose(1, 2)
+        found = each @ plan.symbol(product.members).mT
+        found = found.transpose(1, 2).reshape(batch, size, m).index_select(1, rows)
+        plan.replace(product.node, found.reshape(product.node.meta["like"].shape))
     return True
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -11,20 +11,27 @@ from torch import Tensor
 
 from edgewise.graphs import full
 from edgewise.ground.body import SAMPLE, SAMPLES, Body
-from edgewise.ground.index import Grid
+from edgewise.ground.index import Index
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.attention_nodes import pairs_of
 from edgewise.physical.attention_sides import Axes, Side, by_distance, by_head, filled
+from edgewise.physical.demand import GroundIndex
 from edgewise.physical.distance_tables import read_table, tables
 from edgewise.physical.edge_terms import Listed, edge_side, listed_pairs, pattern_of
-from edgewise.physical.extents import Extents, Refused, attending_in_all, attending_in_samples
+from edgewise.physical.extents import (
+    Extents,
+    Refused,
+    attending_in_all,
+    attending_in_samples,
+    is_product,
+)
 from edgewise.physical.masked import AttendedMask, attended_mask, mask_on, packed_grid
 from edgewise.physical.rule import PRODUCT, SUM, RuleStep
 from edgewise.physical.state import State
-from edgewise.plan.mask import Mask
+from edgewise.plan.mask import Conjunction, Mask
 from edgewise.plan.nodes import Additive, Attention
 from edgewise.plan.score import names_in
 from edgewise.scores.nodes import S, separate
@@ -45,12 +52,14 @@ def attention_step(
         return str(refusal)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Part:
-    """An expression that is grounded, before the axes of all of them are known."""
+    """An expression that is grounded; `index` are its places, once the axes of all are known."""
 
+    item: nodes.Expression
     ground: GroundRule
     names: tuple[str, ...]
+    index: Index
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,20 +69,31 @@ class _Parts:
     grounder: Grounder
     shape: ShapeOf
     extents: Extents
+    parts: list[_Part] = field(default_factory=list)
 
     def add(self, item: nodes.Expression, ranks: tuple[int, ...]) -> _Part:
         names = tuple(sorted(names_in(item) - {SAMPLE.name}))
         names = (SAMPLE.name, *names) if SAMPLE.name in names_in(item) else names
         ground = self._ground(item, names)
-        self.extents.add(item, names, ground.heads)
         self.check(item, names, ranks)
-        return _Part(ground, names)
+        self.parts.append(_Part(item, ground, names, ground.heads))
+        return self.parts[-1]
+
+    def meet(self, heads: Sequence[str], held: Mapping[str, Sequence[Tensor]]) -> None:
+        """Let all parts have the same axes: of heads, the keys that all of them have."""
+        found = [(part.names, part.ground.heads) for part in self.parts]
+        self.extents.meet(heads, found, held)
+        for part in self.parts:
+            part.index, rows = self.extents.ranked(part.names, part.ground.heads)
+            if rows is not None:
+                part.ground = GroundIndex(part.ground).taken(rows)
+            self.extents.add(part.item, part.names, part.index)
 
     def pair(self, item: nodes.Expression, node: Attention) -> _Part | Listed:
         """A number that is added to scores: along axes, or of the pairs that a relation lists."""
         if {node.query, node.key} <= names_in(item) and SAMPLE.name not in names_in(item):
             listed = self.listed(item)
-            if not isinstance(listed.ground.heads, Grid):
+            if not is_product(listed.ground.heads):
                 return listed
         return self.add(item, (0,))
 
@@ -98,13 +118,11 @@ class _Parts:
             raise Refused(f"`{item!r}` is not {'a scalar' if ranks == (0,) else 'a vector'}")
 
     def side(self, part: _Part) -> Side:
-        return Side(
-            RuleStep(part.ground, SUM), *self.extents.padded_grid(part.names, part.ground.heads)
-        )
+        return Side(RuleStep(part.ground, SUM), *self.extents.padded_grid(part.names, part.index))
 
     def packed(self, node: Attention, part: _Part) -> Side:
         """The same with the tokens of a ragged batch in one sequence."""
-        grid = packed_grid(self.extents, node, part.names, part.ground.heads)
+        grid = packed_grid(self.extents, node, part.names, part.index)
         return Side(RuleStep(part.ground, SUM), *grid)
 
 
@@ -166,26 +184,31 @@ def _step(
     extents, axes = parts.extents, parts.extents.axes
     tree, _, _ = separate(node.score.tree)
     reads = _reads(node, parts, conditions)
+    parts.meet(node.shared, _held(node, grounder))
     extents.precompute(alike=node.shared)
     if any(name not in axes for name in (*node.shared, node.query, node.key)):
         raise Refused("a variable has no axis")
     if node.head.weight is not None:
         raise Refused("the sum has a weight of its own")
     _refuse_dense(node, reads.biases, samples, axes)
+    products = node.score.products
     mask = mask_on(node, grounder, extents)
+    if mask is None and samples is not None and isinstance(products, Additive):
+        mask = Conjunction(node.pairs.listed)  # edges are of packed samples, not of padded ones
     own_pairs = _graph(node, grounder, axes, () if mask is not None else node.pairs.listed)
     pattern = listed_pairs([*reads.listed, *reads.factors], node, axes, own_pairs)
     held: dict[nodes.Expression, Side] = {}
     if reads.chosen:
-        held, pattern = tables(list(reads.chosen.values()), node, grounder, axes, pattern)
-    found = _attended(node, mask, grounder, extents, pattern, plain=tree == S)
+        held, pattern = tables(list(reads.chosen.values()), node, grounder, extents, pattern)
+    plain = tree == S and not isinstance(products, Additive)
+    found = _attended(node, mask, grounder, extents, pattern, plain=plain)
     side = partial(parts.packed, node) if found.packed else parts.side
-    step = _attending(node, reads, found, side, axes, samples)
-    products = node.score.products
+    step = _attending(node, reads, found, side, extents)
     if isinstance(products, Additive):
-        alone = _Parts(grounder, shape, Extents(None))
+        alone = _Parts(grounder, shape, Extents(None, extents.numbers))
         vector = None if products.vector is None else alone.add(products.vector, (1, 2))
-        which = pairs_of(found.pattern, axes[node.query], axes[node.key])
+        alone.meet((), {})
+        which = pairs_of(found.pattern or full(), found.axes[node.query], found.axes[node.key])
         return replace(step, vector=None if vector is None else alone.side(vector), which=which)
     if tree == S:
         return step
@@ -199,8 +222,7 @@ def _attending(
     reads: _Reads,
     found: AttendedMask,
     side: Callable[[_Part], Side],
-    axes: Axes,
-    samples: int | None,
+    extents: Extents,
 ) -> AttentionStep:
     """The step with scores that are products."""
     attending = found.attending
@@ -216,16 +238,27 @@ def _attending(
         attending.queries,
         attending.rows,
         found.pattern,
-        samples=None if found.packed else samples,
+        samples=None if found.packed else extents.samples,
         lengths=attending.lengths,
         query_lengths=attending.query_lengths,
         present_keys=tuple(map(side, reads.present[node.key])),
         present_queries=tuple(map(side, reads.present[node.query])),
-        edge_bias=tuple(edge_side(part, node, axes, found.pattern) for part in reads.listed),
-        edge_scale=tuple(edge_side(part, node, axes, found.pattern) for part in reads.factors),
+        edge_bias=tuple(edge_side(part, node, extents, found.pattern) for part in reads.listed),
+        edge_scale=tuple(edge_side(part, node, extents, found.pattern) for part in reads.factors),
         order=found.order,
         choice=found.choice,
     )
+
+
+def _held(node: Attention, grounder: Grounder) -> dict[str, list[Tensor]]:
+    """The heads for which conditions hold, by their axis; those of each sample are a mask's."""
+    found: dict[str, list[Tensor]] = {}
+    for atom in node.pairs.heads:
+        if SAMPLE not in atom.terms:
+            (name,) = (v.name for v in variables(atom.terms))
+            keys = grounder.index(atom.relation, 1).column(0).unique()
+            found.setdefault(name, []).append(keys)
+    return found
 
 
 def _condition(item: nodes.Expression, node: Attention, conditions: frozenset[str]) -> str | None:
@@ -249,8 +282,6 @@ def _samples(node: Attention, grounder: Grounder) -> int | None:
     """How many samples of a ragged batch the node computes; None if it is the same for all."""
     if SAMPLE not in node.head.terms:
         return None
-    if isinstance(node.score.products, Additive):
-        raise Refused("additive attention is computed for one sample at a time")
     tree, _, _ = separate(node.score.tree)
     read = [node.score.reads[n] for n in (*by_head(tree), *by_distance(tree))]
     if SAMPLE.name in names_in((*node.score.where, *read)):

@@ -26,7 +26,7 @@ from edgewise.kernels.edges import (
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.layouts.ragged import Segments
 from edgewise.physical.functions import aggregate_segments
-from edgewise.physical.lowering import Lowering, to_device
+from edgewise.physical.lowering import Lowering, input_node, to_device
 from edgewise.physical.opaque import opaque
 from edgewise.physical.row_passes import FEWER, MANY, Gather, gather_of, numbered
 
@@ -112,6 +112,37 @@ def strided_views(plan: Lowering) -> int:
                 plan.replace(node, way(plan.symbol(gather.base)))
             changed += 1
     return changed
+
+
+# gathers of gathers
+
+
+def merge_gathers(plan: Lowering) -> int:
+    """gather(gather(x, a), b) → gather(x, a[b])."""
+    changed = 0
+    for node in plan.nodes("index_select"):
+        outer = gather_of(plan, node)
+        if outer is None:
+            continue
+        inner = _inner_gather(plan, outer)
+        if inner is None:
+            continue
+        a, b = inner.rows, outer.rows
+        rows = plan.analyse(("gathers", id(a), id(b)), partial(a.index_select, 0, b), a, b)
+        with plan.rewriting(node):
+            shape = outer.base.meta["like"].shape
+            base = plan.symbol(inner.base).reshape(shape[0], inner.size, *shape[2:])
+            plan.replace(node, base.index_select(1, rows))
+        changed += 1
+    return changed
+
+
+def _inner_gather(plan: Lowering, outer: Gather) -> Gather | None:
+    """The gather whose rows are those that another gather reads."""
+    base, rows = outer.base, outer.base.meta["like"].shape[:2]
+    while base.target == "reshape" and base.meta["like"].shape[:2] == rows:
+        base = input_node(base, 0)
+    return gather_of(plan, base) if base.meta["like"].shape[:2] == rows else None
 
 
 # dot products

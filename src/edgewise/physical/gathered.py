@@ -231,10 +231,10 @@ class Comparison:
         if not into.total or int(rows.max()) >= into.total:
             return
         parts = into.parts_of(rows.clamp(min=0))
-        if not axes and rows.ndim == 1 and not signed:
+        if rows.ndim == 1 and not signed:
             samples = into.counts.shape[1]
             made = axis_of((parts % samples).numpy(), samples)
-            axes = [] if made is None else [self.add(made)]
+            axes = axes if made is None else [*axes, self.axes.get(made.mark, made)]
         local = rows - torch.from_numpy(into.starts.reshape(-1))[parts].to(rows.dtype)
         local = torch.where(rows < 0, rows, local) if signed else local
         block = parts // into.counts.shape[1] if into.blocks > 1 else None

@@ -155,7 +155,8 @@ class Lowering:
         reads = node.all_input_nodes
         self.graph.erase_node(node)
         for read in reads:
-            if not read.users and read.op != "placeholder" and is_pure(read):
+            unread = not read.users and not read._erased  # one may have erased another
+            if unread and read.op != "placeholder" and is_pure(read):
                 self.erase(read)
 
     def nodes(self, target: Any) -> Iterator[Node]:

@@ -55,9 +55,11 @@ class AttendedMask:
 def mask_on(node: Attention, grounder: Grounder, extents: Extents) -> Mask | None:
     """The conditions that are more than a pattern and pairs listed for all samples, if any."""
     pairs = node.pairs
+    heads = [atom for atom in pairs.heads if SAMPLE in atom.terms]
     if pairs.mask is not None:
-        return pairs.mask
+        return Conjunction(tuple(heads), (pairs.mask,)) if heads else pairs.mask
     sparse = [atom for atom in pairs.rows if not _holds_everywhere(atom, grounder, extents)]
+    sparse += heads
     if not sparse and not any(SAMPLE in atom.terms for atom in pairs.listed):
         return None
     return Conjunction((*pairs.listed, *sparse))
@@ -130,14 +132,18 @@ def _lowered(
     node: Attention, mask: Mask, pairs: Pairs, extents: Extents, names: list[str], sort: bool
 ) -> list[LoweredMask]:
     """One mask, or one for each head in the order of the node's heads."""
-    known: dict[tuple[int, ...], LoweredMask] = {}
+    known: dict[tuple[nodes.Constant, ...], LoweredMask] = {}
     found = []
     shared = node.shared if names else ()
     sizes = [range(extents.axes[name]) for name in shared]
     if np.prod([len(size) for size in sizes]) > MOST_GRAPHS:
         raise Refused(f"each of {MOST_GRAPHS}+ heads has a mask of its own")
     for values in product(*sizes):
-        own = tuple(v for name, v in zip(shared, values, strict=True) if name in names)
+        own = tuple(
+            pairs.data.constants.constant(int(extents.key(name, torch.tensor(v))))
+            for name, v in zip(shared, values, strict=True)
+            if name in names
+        )
         if own not in known:
             terms: dict[str, nodes.Term] = dict(
                 zip(sorted(names, key=shared.index), own, strict=True)
@@ -193,7 +199,7 @@ def _attending(node: Attention, extents: Extents, queries: TokenAxis, attends: T
     sizes = tuple(queries.count if name == node.query else extents.axes[name] for name in names)
     grid = Grid(sizes)
     if bool(attends.all()) and not ragged:
-        return Attending(grid)
+        return Attending(extents.keyed(names, grid))
     at = names.index(node.query)
     if not bool(attends.any()):
         raise Refused("there are no pairs")
@@ -203,7 +209,7 @@ def _attending(node: Attention, extents: Extents, queries: TokenAxis, attends: T
         fewer = Grid((*sizes[:at], len(some), *sizes[at + 1 :]))
         columns = [fewer.column(p) for p in range(grid.arity)]
         columns[at] = some[columns[at]]
-        return Attending(Keys(torch.stack(columns, 1)), some)
+        return Attending(extents.keyed(names, Keys(torch.stack(columns, 1))), some)
     head = torch.zeros_like(token)
     if len(attends) > 1:
         for name in node.shared:
@@ -216,7 +222,7 @@ def _attending(node: Attention, extents: Extents, queries: TokenAxis, attends: T
     rows = attends[head, token].nonzero()[:, 0]
     rows = rows[pack(list(keys[rows].unbind(1)))[0].argsort()]
     identity = len(rows) == grid.rows and bool((rows == torch.arange(grid.rows)).all())
-    return Attending(index_of(keys[rows]), rows=None if identity else rows)
+    return Attending(extents.keyed(names, index_of(keys[rows])), rows=None if identity else rows)
 
 
 def packed_grid(

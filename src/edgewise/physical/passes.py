@@ -19,6 +19,7 @@ from edgewise.physical.gather_passes import (
     AGGREGATE,
     dots_as_products,
     fuse_gathers,
+    merge_gathers,
     strided_views,
 )
 from edgewise.physical.lowering import Lowering, create, input_node, set_args
@@ -148,6 +149,13 @@ ON_GRAPH = (
         "matrices of a family multiply all their rows at once",
         GRAPH,
         family_products,
+        reads_keys=True,
+    ),
+    Pass(
+        "merge gathers",
+        "rows that are gathered twice are gathered once",
+        GRAPH,
+        merge_gathers,
         reads_keys=True,
     ),
     Pass(

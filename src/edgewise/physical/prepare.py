@@ -16,7 +16,7 @@ from edgewise.ground.rules import Grounder
 from edgewise.ground.source import has_negative_keys
 from edgewise.inputs.kinds import dense
 from edgewise.inputs.prepare import prepare
-from edgewise.inputs.range_check import check_keys
+from edgewise.inputs.range_check import check_keys, without_keys_beyond
 from edgewise.inputs.read import InputReader, check_device, check_dtype
 from edgewise.kernels.attention.trace_names import constant
 from edgewise.passes import optimise
@@ -270,7 +270,10 @@ def _bound(
     if has_negative_keys(prepared.sources):  # patterns count from 0, comparisons do not
         plan, _ = optimise(model.stages["plan"], without=(*without, "find patterns"))
         prepared = prepare(plan, model._reader.arities, inputs, data.facts, dtype, not how.apart)
-    check_keys(prepared)
+    if data.to_come:
+        prepared = without_keys_beyond(prepared)
+    else:
+        check_keys(prepared)
     weights: Mapping[str, Tensor] = {name: model.weight(name) for name in model._paths}
     if "stack embeddings" not in model.without:
         prepared = prepared.stacked(inputs, weights)

@@ -71,7 +71,15 @@ class Relation(Mapping[nodes.Atom, Tensor]):
         return (nodes.Atom(self.name, terms) for terms in self._terms())
 
     def items(self) -> ItemsView[nodes.Atom, Tensor]:
-        """Pairs of an atom and its value."""
+        """Pairs of an atom and its value.
+
+        >>> from edgewise import Program, R, V
+        >>> h = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h)(x={"ann": 1.0, "bob": 2.0})
+        >>> for atom, value in h.items():
+        ...     print(atom, value.item())
+        R.h('ann') 1.0
+        R.h('bob') 2.0
+        """
         return _Items(self)
 
     def __len__(self) -> int:
@@ -82,6 +90,11 @@ class Relation(Mapping[nodes.Atom, Tensor]):
 
         `relation.at(["bob", "ann"])`, `relation.at([(0, 1), (2, 3)])`, `relation.at(tensor)`; so
         values stand beside labels in the order of the labels.
+
+        >>> from edgewise import Program, R, V
+        >>> h = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h)(x={"ann": 1.0, "bob": 2.0})
+        >>> h.at(["bob", "ann"]).tolist()
+        [2.0, 1.0]
         """
         arity = len(self._keys)
         query = nodes.Atom(self.name, tuple(nodes.Variable(f"_{n}") for n in range(arity)))

@@ -99,6 +99,7 @@ class Step:
     outputs: Outputs
     plans: dict[Mode, PhysicalPlan] = field(default_factory=dict)
     modules: dict[Any, GraphModule] = field(default_factory=dict)  # for tracers
+    layered: dict[Any, Any] = field(default_factory=dict)  # plans in parts, or why there are none
     without: tuple[str, ...] = ()  # passes that are left out
     analysed: dict[Any, Any] = field(default_factory=dict)  # about constants, by passes
     batches: float = 1  # that its rows are of, where batches of samples are taken

@@ -29,6 +29,70 @@ updating = model.updating(facts=[R.a(0)[1.0]])
 updating.add([R.a(1)[1.0]])"""
 
 
+class NotALayer(EdgewiseError):
+    """A layer is a part of a model with a number in its name, such as `layer.0`, whose weights
+    nothing else reads: it runs as a module of its own."""
+
+    code = "not-a-layer"
+    example = """\
+program = Program([R.h(V.X) <= R.a(V.X)["embed.w":2, 2]])
+model = program.compile(R.h)
+model.embed.forward = print"""
+    instead = """\
+program = Program([R.h(V.X) <= R.a(V.X)["layer.0.w":2, 2]])
+model = program.compile(R.h)
+model.layer.get_submodule("0").register_forward_hook(lambda *seen: print(len(seen)))
+model(a=torch.ones(3, 2))"""
+
+
+class Scope(torch.nn.Module):
+    """The weights whose names begin alike; it computes nothing by itself."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "forward" and not isinstance(self, Layer):
+            raise NotALayer(
+                "weights with a common name are not a layer: they are never called",
+                caller(),
+                "take a part with a number in its name, such as `layer.0`",
+            )
+        super().__setattr__(name, value)
+
+
+class Layer(Scope):
+    """The weights of a layer, such as `layer.0`. Called with the part of a plan that reads them, it
+    runs it, so that what is done to a module is done to that part: FSDP2, checkpointing, hooks."""
+
+    def forward(self, part: Any, *values: Tensor) -> Any:
+        """What the part gives, of values and the weights of the layer."""
+        return part.function(*values, *(at(self, path) for path in part.paths))
+
+    @property
+    def is_called(self) -> bool:
+        """Whether something waits for its call: a hook, or another forward."""
+        return bool(self._forward_hooks or self._forward_pre_hooks) or "forward" in self.__dict__
+
+
+def layer_of(path: Path) -> Path | None:
+    """The layer of a weight: its path up to the first number.
+
+    >>> layer_of(("layer", "0", "q", "weight"))
+    ('layer', '0')
+    """
+    number = next((at for at, part in enumerate(path[:-1]) if part.isdigit()), None)
+    return None if number is None else path[: number + 1]
+
+
+def called_layers(module: torch.nn.Module, layers: Iterable[Path]) -> bool:
+    """Whether something waits for the call of a layer: FSDP2, a wrapper, a hook or a split."""
+    for path in layers:
+        layer = module
+        for part in path:
+            layer = getattr(layer, part)
+        if type(layer) is not Layer or layer.is_called:
+            return True
+    return False
+
+
 def mark(tensors: Iterable[Tensor]) -> tuple[object, ...]:
     """What changes when a weight is trained, replaced, moved or converted."""
     return tuple(
@@ -56,10 +120,11 @@ def _register(module: torch.nn.Module, name: str, tensor: Tensor) -> Path:
     for part in scopes:
         while hasattr(module, part) and not isinstance(module._modules.get(part), torch.nn.Module):
             part += "_"
-        if part not in module._modules:
-            module.add_module(part, torch.nn.Module())
-        module = getattr(module, part)
         path.append(part)
+        if part not in module._modules:
+            is_layer = layer_of((*path, "")) == tuple(path)
+            module.add_module(part, Layer() if is_layer else Scope())
+        module = getattr(module, part)
     while hasattr(module, leaf) or not leaf:
         leaf += "_"
     if isinstance(tensor, torch.nn.Parameter):
@@ -113,12 +178,15 @@ class Slots:
             held = holder._parameters if path[-1] in holder._parameters else holder._buffers
             self.places.append((held, path[-1]))
         self.modules = list(self.tree.values())
+        self.layers = [one for _, _, one in self.modules if isinstance(one, Layer)]
 
     def tensors(self) -> list[Tensor] | None:
-        """The current weights; None where a module was replaced, or a weight made a function or
-        sharded."""
+        """The current weights; None where a module was replaced, a layer is to be called, or a
+        weight made a function or sharded."""
         try:
             if not all([held[name] is module for held, name, module in self.modules]):
+                return None
+            if any([layer._forward_hooks or layer._forward_pre_hooks for layer in self.layers]):
                 return None
             found = [held[name] for held, name in self.places]
         except KeyError:

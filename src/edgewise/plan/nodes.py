@@ -74,6 +74,7 @@ class AttendedPairs:
     pattern: nodes.PatternAtom | None = None
     listed: tuple[nodes.Atom, ...] = ()  # hidden relations that list pairs
     rows: tuple[nodes.Atom, ...] = ()  # hidden relations that hold for every query, or key
+    heads: tuple[nodes.Atom, ...] = ()  # hidden relations that say which heads there are
     mask: Mask | None = None  # in place of both where conditions are more than those
     unfolded: frozenset[str] = frozenset()  # relations that the mask replaces by their rules
 
@@ -118,7 +119,8 @@ def rewrite(node: Fused, rewritten: Callable[[Any], Any]) -> Fused:
 
 def _rewritten_pairs(pairs: AttendedPairs, rewritten: Callable[[Any], Any]) -> AttendedPairs:
     mask = None if pairs.mask is None else map_conditions(pairs.mask, rewritten)
-    return replace(pairs, listed=rewritten(pairs.listed), rows=rewritten(pairs.rows), mask=mask)
+    listed, rows, heads = (rewritten(a) for a in (pairs.listed, pairs.rows, pairs.heads))
+    return replace(pairs, listed=listed, rows=rows, heads=heads, mask=mask)
 
 
 def _rewrite(product: Any, rewritten: Callable[[Any], Any]) -> Any:
@@ -145,6 +147,7 @@ class Plan:
     rounds: int | None
     notes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    pushed: frozenset[tuple[str, str]] = frozenset()  # relation, condition that a pass added
 
     @cached_property
     def wanted(self) -> frozenset[str]:
@@ -171,3 +174,16 @@ class Plan:
         for step in self.steps:
             found += [step] if isinstance(step, nodes.Rule) else step.replaces
         return tuple(found)
+
+    @cached_property
+    def stated_rules(self) -> tuple[nodes.Rule, ...]:
+        """All rules without conditions that a pass added: what is dense does not depend on it."""
+        return tuple(
+            replace(rule, body=tuple(i for i in rule.body if not self._is_pushed(rule, i)))
+            for rule in self.rules
+        )
+
+    def _is_pushed(self, rule: nodes.Rule, item: nodes.Expression) -> bool:
+        if not isinstance(item, nodes.Atom) or not item.hidden:
+            return False
+        return (rule.head.relation, item.relation) in self.pushed

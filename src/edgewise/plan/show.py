@@ -58,8 +58,8 @@ def _attention(node: Attention) -> str:
         parts.append(f"pairs in {', '.join(map(repr, pairs.listed))}")
     if pairs.mask is not None:
         parts.append(f"mask = {show_mask(pairs.mask)}")
-    if node.score.where or pairs.rows:
-        parts.append(f"where {', '.join(map(repr, (*node.score.where, *pairs.rows)))}")
+    if where := (*node.score.where, *pairs.rows, *pairs.heads):
+        parts.append(f"where {', '.join(map(repr, where))}")
     if node.shared:
         parts.append(f"for each {', '.join(node.shared)}")
     if node.dropout:

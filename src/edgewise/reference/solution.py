@@ -104,13 +104,29 @@ class Solution(Mapping[nodes.Atom, Any]):
         return NotDerivable(f"nothing derives `{atom!r}`", caller(), help)
 
     def why(self, atom: nodes.Atom) -> Why:
-        """The groundings behind a value, with their contributions and shares."""
+        """The groundings behind a value, with their contributions and shares.
+
+        >>> from edgewise import Program, R, V
+        >>> solution = Program([R.h <= R.x(V.I)]).solve([R.x(0)[1.0], R.x(1)[3.0]])
+        >>> print(solution.why(R.h))
+        R.h = 4
+        R.h <= R.x(V.I)
+          sum_agg over 2 groundings
+           share                contribution  I  from
+           75.0%  ████████████  3             1  x(1) = 3
+           25.0%  ████          1             0  x(0) = 1
+        """
         from edgewise.reference.why import why
 
         return why(self, self._checked_query(atom))
 
     def draw(self, *atoms: nodes.Atom) -> Picture:
-        """The network this sample grounds to, or the part of it behind `atoms` (SVG)."""
+        """The network this sample grounds to, or the part of it behind `atoms` (SVG).
+
+        >>> from edgewise import Program, R, V
+        >>> Program([R.h <= R.x(V.I)]).solve([R.x(0)[1.0]]).draw(R.h).svg[:4]
+        '<svg'
+        """
         from importlib import import_module
 
         return import_module("edgewise.viz").draw_solution(self, atoms)

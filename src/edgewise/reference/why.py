@@ -93,7 +93,13 @@ class Why:
     line: nodes.Line | None
 
     def to_json(self) -> dict[str, Any]:
-        """The same as dicts, lists, strings and numbers."""
+        """The same as dicts, lists, strings and numbers.
+
+        >>> from edgewise import Program, R, V
+        >>> why = Program([R.h <= R.x(V.I)]).solve([R.x(0)[1.0]]).why(R.h)
+        >>> sorted(why.to_json())
+        ['atom', 'derivations', 'fact', 'fact_share', 'line', 'value']
+        """
         return as_data(self)
 
     def __repr__(self) -> str:

@@ -54,6 +54,15 @@ def load(path: str | Path) -> Model:
     """The model that `save` wrote: the same program, weights and outputs.
 
     A folder is a run of a recipe or a checkpoint; `zoo.from_pretrained` gives its tokenizer too.
+
+    >>> import tempfile
+    >>> import torch
+    >>> from edgewise import Program, R, V
+    >>> model = Program([R.h(V.I) <= R.x(V.I)["w":2, 3]]).compile(R.h, seed=0)
+    >>> model.save(path := tempfile.mkdtemp() + "/model.edgewise")
+    >>> x = torch.randn(4, 3)
+    >>> torch.equal(load(path)(x=x), model(x=x))
+    True
     """
     if not isinstance(path, str | Path):
         raise BadModelFile(

@@ -11,47 +11,92 @@ from edgewise.scores.score import BadScore, I, J, S, Score, apply, as_score, ent
 
 
 def tanh(x: Score) -> Score:
-    """tanh(x)."""
+    """tanh(x).
+
+    >>> from edgewise.scores import S
+    >>> 30.0 * tanh(S / 30.0)
+    30.0 * tanh(S / 30.0)
+    """
     return apply("tanh", x)
 
 
 def exp(x: Score) -> Score:
-    """eˣ."""
+    """eˣ.
+
+    >>> from edgewise.scores import I, J, S
+    >>> S * exp(-0.1 * abs(I - J))
+    S * exp((-0.1) * abs(I - J))
+    """
     return apply("exp", x)
 
 
 def log(x: Score) -> Score:
-    """The natural logarithm of x."""
+    """The natural logarithm of x.
+
+    >>> from edgewise.scores import I, J, S
+    >>> S - log(1 + abs(I - J))
+    S - log(1 + abs(I - J))
+    """
     return apply("log", x)
 
 
 def sqrt(x: Score) -> Score:
-    """√x."""
+    """√x.
+
+    >>> from edgewise.scores import I, J, S
+    >>> S - sqrt(abs(I - J))
+    S - sqrt(abs(I - J))
+    """
     return apply("sqrt", x)
 
 
 def sigmoid(x: Score) -> Score:
-    """1 / (1 + e⁻ˣ)."""
+    """1 / (1 + e⁻ˣ).
+
+    >>> from edgewise.scores import S
+    >>> S * sigmoid(S)
+    S * sigmoid(S)
+    """
     return apply("sigmoid", x)
 
 
 def floor(x: Score) -> Score:
-    """⌊x⌋, with gradient 0."""
+    """⌊x⌋, with gradient 0.
+
+    >>> from edgewise.scores import I, J, S
+    >>> S - floor(abs(I - J) / 8)
+    S - floor(abs(I - J) / 8)
+    """
     return apply("floor", x)
 
 
 def maximum(a: Score | float, b: Score | float) -> Score:
-    """The larger one; ties share the gradient equally."""
+    """The larger one; ties share the gradient equally.
+
+    >>> from edgewise.scores import S
+    >>> maximum(S, -10.0)
+    maximum(S, -10.0)
+    """
     return apply("max", a, b)
 
 
 def minimum(a: Score | float, b: Score | float) -> Score:
-    """The smaller one; ties share the gradient equally."""
+    """The smaller one; ties share the gradient equally.
+
+    >>> from edgewise.scores import S
+    >>> minimum(S, 10.0)
+    minimum(S, 10.0)
+    """
     return apply("min", a, b)
 
 
 def where(condition: Score, a: Score | float, b: Score | float) -> Score:
-    """a where the condition is not 0, else b."""
+    """a where the condition is not 0, else b.
+
+    >>> from edgewise.scores import I, J, S
+    >>> where(abs(I - J) < 4, S, S - 1.0)
+    where(abs(I - J) < 4, S, S - 1.0)
+    """
     return apply("where", condition, a, b)
 
 

@@ -118,7 +118,12 @@ class Score:
         return apply("not", self)
 
     def equals(self, other: Score | float) -> Score:
-        """Where both are the same number (`==` compares two scores by identity)."""
+        """Where both are the same number (`==` compares two scores by identity).
+
+        >>> from edgewise.scores import I, J, S, where
+        >>> where(I.equals(J), S + 1.0, S)
+        where(I == J, S + 1.0, S)
+        """
         return apply("eq", self, other)
 
     def __bool__(self) -> bool:
@@ -129,7 +134,12 @@ class Score:
         )
 
     def at(self, dot: Score) -> Score:
-        """The score of another score instead of the dot product."""
+        """The score of another score instead of the dot product.
+
+        >>> from edgewise.scores import S, tanh
+        >>> (S + 1.0).at(tanh(S))
+        tanh(S) + 1.0
+        """
         mine, tables = joined([self, as_score(dot)])
         return Score(nodes.replaced(mine[0], {nodes.S: mine[1]}), tables)
 

@@ -30,14 +30,22 @@ class NextHints(Objective):
     data: ClassVar = (AlgorithmData,)
     model: ClassVar = (AlgorithmStep,)
 
+    @property
+    def passes_once(self) -> bool:
+        return False  # a run has as many steps as its algorithm
+
     def words(self, corpus: Any) -> int:
         return 0
 
-    def loss(self, model: nn.Module, batch: "Batch", seed: int) -> Tensor:
+    def terms(self, batch: "Batch") -> int:
+        return len(batch["example"])
+
+    def loss(self, model: nn.Module, batch: "Batch") -> Tensor:
         found, target = model(batch), batch["target"]
         total = -found["share"][batch["row"]].clamp(min=LEAST).log().mean()
         for at in range(target.shape[1]):
-            mine, wanted = found["out"][:, at], target[:, at]
+            mine = found["out"][:, at]
+            wanted = target[:, at].to(mine.dtype)
             if batch["is_mask"][at]:
                 total = total + binary_cross_entropy_with_logits(mine, wanted)
             else:
@@ -48,7 +56,7 @@ class NextHints(Objective):
 
     def measure(self, model: Any, batch: "Batch", found: Average) -> None:
         count = len(batch["lengths"])
-        found.add("loss", self.loss(model, batch, 0), count)
+        found.add("loss", self.loss(model, batch), count)
         right = model.pointers(batch) == batch["answer"]
-        found.add("accuracy", right.float().mean(), count)
-        found.add("exact match", right.all(1).float().mean(), count)
+        found.add("accuracy", right.double().mean(), count)
+        found.add("exact match", right.all(1).double().mean(), count)

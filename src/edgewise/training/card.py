@@ -15,6 +15,7 @@ HUB = {  # the task of a run in the words of the hub
     "translate": "translation",
     "classify": "text-classification",
     "embed": "feature-extraction",
+    "parse": "token-classification",
     "predict": "graph-ml",
 }
 CALLS = {  # how a model of each task is used: in Python, and from a shell
@@ -22,12 +23,14 @@ CALLS = {  # how a model of each task is used: in Python, and from a shell
     "translate": ('translate(["{text}"])', '"{text}"'),
     "classify": ('classify(["{text}"])', '"{text}"'),
     "embed": ('embed(["{text}"])', '"{text}"'),
+    "parse": ('parse(["{text}"])', '"{text}"'),
 }
 TEXTS = {
     "generate": "To be",
     "translate": "a man walks",
     "classify": "a fine film",
     "embed": "be",
+    "parse": "a man walks",
 }
 LONGEST_RULES = 6000  # characters of rules that a card shows
 

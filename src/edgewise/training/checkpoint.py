@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import Span
+from edgewise.physical.weights import sharded_like
 from edgewise.save.archive import digest
 from edgewise.training.errors import BadCheckpoint
 
@@ -82,14 +83,14 @@ def write(root: Path, state: TrainingState, *, keep: int) -> Path:
     return final
 
 
-def read_weights(path: Path, model: torch.nn.Module) -> None:
-    """Read weights into a model with the same names and shapes."""
+def read_weights(path: Path, model: torch.nn.Module) -> dict[str, Tensor]:
+    """Weights with the names and shapes that a model has."""
     try:
         found = safetensors.torch.load(path.read_bytes())
     except Exception:  # safetensors raises several types
         raise broken(path, "not a safetensors file: truncated or corrupt") from None
     compare(model.state_dict(), found, path, path.name)
-    model.load_state_dict(found)
+    return found
 
 
 def clean(root: Path) -> None:
@@ -184,27 +185,23 @@ def optimiser_tensors(
     }
 
 
-def restore(
-    model: torch.nn.Module, optimiser: torch.optim.Optimizer, state: TrainingState, path: Path
-) -> None:
-    """Load a state into a model and its optimiser; names and shapes must agree."""
-    weights = model.state_dict()
-    compare(weights, state.model, path, MODEL)
+def check_state(model: torch.nn.Module, state: TrainingState, path: Path) -> None:
+    """Refuse a state whose names and shapes are not those of a model and its optimiser."""
+    compare(model.state_dict(), state.model, path, MODEL)
     named = dict(model.named_parameters())
-    states: dict[str, dict[str, Tensor]] = {}
     for full, tensor in state.optimiser.items():
-        name, _, key = full.rpartition("/")
+        name = full.rpartition("/")[0]
         if name not in named or (tensor.ndim and tensor.shape != named[name].shape):
             raise broken(path, f"`{OPTIMISER}` has `{full}`, which no weight of the model has")
-        states.setdefault(name, {})[key] = tensor
-    model.load_state_dict(dict(state.model))
-    for name, values in states.items():
-        p = named[name]
-        optimiser.state[p] = {
-            # the step count stays on the CPU unless the optimiser is fused
-            key: value.to(p.device) if value.ndim or _on_device(optimiser) else value
-            for key, value in values.items()
-        }
+
+
+def place_optimiser_tensor(
+    p: Tensor, optimiser: torch.optim.Optimizer, key: str, value: Tensor
+) -> None:
+    """Put one tensor of the state of a weight where the weight is."""
+    # the step count stays on the CPU unless the optimiser is fused
+    moved = value.to(p.device) if value.ndim or _on_device(optimiser) else value.cpu()
+    optimiser.state[p][key] = sharded_like(p, moved) if value.ndim else moved.clone()
 
 
 def _on_device(optimiser: torch.optim.Optimizer) -> bool:

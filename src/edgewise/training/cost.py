@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from edgewise.training.folder import data_folder
 from edgewise.training.randomness import seed_of
+from edgewise.training.ranks.group import started_ranks
+from edgewise.training.ranks.plan import rank_plan
 from edgewise.training.recipe import Recipe, check_recipe
 from edgewise.zoo.layers import AGGREGATED
 
@@ -24,7 +26,24 @@ class Estimate:
     """Numbers of a run: FLOPs of a step are 3 × those of the forward passes of its batch.
 
     `memory` is in bytes: weights, gradients, optimiser, average and activations, which are what
-    autograd stores in a forward pass.
+    autograd stores in a forward pass. `plan` says what each of several ranks has and sends;
+    `memory` is that of the rank with most.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from edgewise import training
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "text.txt").write_text("to be, or not to be\\n" * 50)
+    >>> sections = [
+    ...     '[data]\\nkind = "text"\\npath = "text.txt"\\ntokenizer = "characters"\\ncontext = 8'
+    ... ]
+    >>> sections += ['[model]\\nkind = "gpt"\\nlayers = 1\\nheads = 2\\nsize = 8']
+    >>> sections += ['[objective]\\nkind = "causal"', "[training]\\nsteps = 2\\nbatch = 2"]
+    >>> _ = (folder / "recipe.toml").write_text("\\n".join(sections))
+    >>> recipe = training.load(folder / "recipe.toml")
+    >>> found = training.estimate(recipe)
+    >>> found.parameters > 0, sorted(found.memory)
+    (True, ['activations', 'average', 'gradients', 'optimiser', 'weights'])
     """
 
     parameters: int
@@ -32,6 +51,7 @@ class Estimate:
     steps: int
     step_flops: float
     memory: dict[str, int]
+    plan: tuple[str, ...] = ()
 
     @property
     def flops(self) -> float:
@@ -39,12 +59,28 @@ class Estimate:
 
 
 def estimate(recipe: Recipe, *, data: str | Path | None = None) -> Estimate:
-    """The cost of a recipe on its data; the model is built, and run on two examples."""
+    """The cost of a recipe on its data; the model is built, and run on two examples.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from edgewise import training
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "text.txt").write_text("to be, or not to be\\n" * 50)
+    >>> sections = [
+    ...     '[data]\\nkind = "text"\\npath = "text.txt"\\ntokenizer = "characters"\\ncontext = 8'
+    ... ]
+    >>> sections += ['[model]\\nkind = "gpt"\\nlayers = 1\\nheads = 2\\nsize = 8']
+    >>> sections += ['[objective]\\nkind = "causal"', "[training]\\nsteps = 2\\nbatch = 2"]
+    >>> _ = (folder / "recipe.toml").write_text("\\n".join(sections))
+    >>> recipe = training.load(folder / "recipe.toml")
+    >>> training.estimate(recipe).steps
+    2
+    """
     check_recipe(recipe)
     corpus = recipe.data.read(data_folder(recipe.path, data))
     how, words = recipe.training, recipe.objective.words(corpus)
     model: Any = recipe.model.build(words, corpus, seed_of(how.seed, "weights"))
-    batch = corpus.batch(how.batch, how.seed, 0)
+    batch = recipe.objective.drawn(corpus.batch(how.batch, how.seed, 0), corpus, 0)
     rows = len(next(iter(batch.values())))
     two = _first(corpus, batch)
     count = len(next(iter(two.values())))
@@ -54,18 +90,22 @@ def estimate(recipe: Recipe, *, data: str | Path | None = None) -> Estimate:
     activations = stored_bytes(recipe, model, two) * rows // count
     if how.precision in ("bfloat16", "float16"):
         activations //= 2
+    memory = {
+        "weights": weights,
+        "gradients": weights,
+        "optimiser": MOMENTS * weights,
+        "average": weights if how.ema else 0,
+        "activations": activations,
+    }
+    count = started_ranks() if started_ranks() > 1 else max(recipe.distributed.ranks, 1)
+    plan, memory = rank_plan(recipe, count, corpus, model, batch, memory)
     return Estimate(
         parameters=parameters,
         words=words,
         steps=how.steps,
         step_flops=_step_flops(recipe, forward_work(recipe, model, two)["flops"], rows / count),
-        memory={
-            "weights": weights,
-            "gradients": weights,
-            "optimiser": MOMENTS * weights,
-            "average": weights if how.ema else 0,
-            "activations": activations,
-        },
+        memory=memory,
+        plan=plan,
     )
 
 
@@ -83,7 +123,8 @@ def _step_flops(recipe: Recipe, forward: int, times: float) -> float:
 
 def recorded(recipe: Recipe, model: Any, corpus: Any, device: torch.device) -> dict[str, Any]:
     """What a run writes about its cost, from two examples of its first batch."""
-    batch = corpus.batch(recipe.training.batch, recipe.training.seed, 0)
+    how = recipe.training
+    batch = recipe.objective.drawn(corpus.batch(how.batch, how.seed, 0), corpus, 0)
     rows = len(next(iter(batch.values())))
     some = _first(corpus, batch)
     moved = getattr(corpus, "moved", some)
@@ -104,7 +145,7 @@ def forward_work(recipe: Recipe, model: Any, batch: dict[str, Tensor]) -> dict[s
         lambda module, args, inputs: seen.append((args, inputs)), with_kwargs=True
     )
     with torch.no_grad():
-        recipe.objective.loss(model.eval(), batch, 0)
+        recipe.objective.loss(model.eval(), batch)
     hook.remove()
     shown = [
         model.program.explain(*args, **inputs, stage="kernels").to_json() for args, inputs in seen
@@ -139,6 +180,6 @@ def stored_bytes(recipe: Recipe, model: nn.Module, batch: dict[str, Tensor]) -> 
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        loss = recipe.objective.loss(model.train(), batch, 0)
+        loss = recipe.objective.loss(model.train(), batch)
     del loss
     return sum(stored.values())

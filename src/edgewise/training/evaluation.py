@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
+from edgewise.data.trees import DependencyTree, sentences
 from edgewise.errors import caller
 from edgewise.inputs.kinds import numbers
 from edgewise.training import recipe as recipes
 from edgewise.training.data.files import LINES, Columns, bad, read
+from edgewise.training.data.treebank import universal
 from edgewise.training.errors import WrongTask
 from edgewise.training.folder import RECIPE, data_folder
 from edgewise.training.model_files import bad as bad_run
@@ -45,8 +47,9 @@ def on_recipe(run: Run, folder: Path, data: Path | None, part: str) -> Measures:
     found = Average()
     with torch.inference_mode():
         for read in corpus.validation(BATCH, part):
-            moved = getattr(corpus, "moved", read)
-            batch = {n: t.to(run.device) if n in moved else t for n, t in read.items()}
+            batch = recipe.objective.drawn(read, corpus, 0)
+            moved = getattr(corpus, "moved", batch)
+            batch = {n: t.to(run.device) if n in moved else t for n, t in batch.items()}
             recipe.objective.measure(run.module, batch, found)
     means = found.means()
     if run.task == "generate":
@@ -58,14 +61,17 @@ def on_recipe(run: Run, folder: Path, data: Path | None, part: str) -> Measures:
 
 
 def on_file(model: Pretrained, file: Path, folder: Path) -> Measures:
-    """Perplexity, accuracy or BLEU on all texts of a file."""
+    """Perplexity, accuracy or BLEU on all texts of a file; UAS and LAS on a file in CoNLL-U."""
     if not file.exists():
         raise bad("there is no such file", file, "check `--file`")
     names = dict(COLUMNS)
     if isinstance(model, Run) and (folder / RECIPE).is_file():
         data = recipes.load(folder / RECIPE).data
         names |= {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
-    columns, task = read(file), task_of(model)
+    task = task_of(model)
+    if task == "parse" and isinstance(model, Run):
+        return _attachment(model, sentences(file))
+    columns = read(file)
     match task:
         case "generate":
             return _perplexity(model, columns, names)
@@ -139,6 +145,20 @@ def _accuracy(model: Pretrained, columns: Columns, names: dict[str, str]) -> Mea
         share = torch.tensor(max(row[known[label]], 1e-300), dtype=torch.float64)
         found.add("loss", -share.log(), 1)
         found.add("accuracy", torch.tensor(float(next(iter(row)) == known[label])), 1)
+    return found.means()
+
+
+def _attachment(model: Run, gold: list[DependencyTree]) -> Measures:
+    """The shares of words with the right head, and with the right relation to it."""
+    found = Average()
+    for wanted, tree in zip(gold, model.parse(gold), strict=True):
+        words = list(zip(wanted.heads, wanted.relations, tree.heads, tree.relations, strict=True))
+        right = torch.tensor([a == b for a, _, b, _ in words])
+        kinds = torch.tensor([universal(a) == universal(b) for _, a, _, b in words])
+        exact = torch.tensor([a == b for _, a, _, b in words])
+        found.add("uas", right.double().mean(), len(words))
+        found.add("las", (right & kinds).double().mean(), len(words))
+        found.add("las with subtypes", (right & exact).double().mean(), len(words))
     return found.means()
 
 

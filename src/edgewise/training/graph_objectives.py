@@ -16,7 +16,7 @@ from edgewise.training.data import GRAPH_DATA
 from edgewise.training.data.files import bad
 from edgewise.training.data.links import LinkCorpus
 from edgewise.training.models.graph import GraphNetwork
-from edgewise.training.objective import Average, Objective
+from edgewise.training.objective import Average, Objective, widened
 from edgewise.training.schema import number, one_of
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ class GraphClasses(GraphObjective):
             return None
         return "classes as labels", f"write `kind = {_fits(corpus)!r}`"
 
-    def loss(self, model: nn.Module, batch: "Batch", seed: int) -> Tensor:
+    def loss(self, model: nn.Module, batch: "Batch") -> Tensor:
         return cross_entropy(model(batch), batch["label"], label_smoothing=self.smoothing)
 
     def measure(self, model: nn.Module, batch: "Batch", found: Average) -> None:
-        logits, label = model(batch).float(), batch["label"]
+        logits, label = widened(model(batch)), batch["label"]
         found.add("loss", cross_entropy(logits, label), len(label))
-        found.add("accuracy", (logits.argmax(1) == label).float().mean(), len(label))
+        found.add("accuracy", (logits.argmax(1) == label).double().mean(), len(label))
         if logits.shape[1] == 2:
             found.add_scores("roc-auc", logits[:, 1] - logits[:, 0], label)
 
@@ -81,14 +81,15 @@ class GraphValues(GraphObjective):
             return None
         return "numbers as labels", f"write `kind = {_fits(corpus)!r}`"
 
-    def loss(self, model: nn.Module, batch: "Batch", seed: int) -> Tensor:
+    def loss(self, model: nn.Module, batch: "Batch") -> Tensor:
         wanted = batch["label"]
         out = model(batch).reshape(wanted.shape)
         return (l1_loss if self.error == "absolute" else mse_loss)(out, wanted.to(out.dtype))
 
     def measure(self, model: nn.Module, batch: "Batch", found: Average) -> None:
-        wanted = batch["label"].float()
-        out, count = model(batch).float().reshape(wanted.shape), len(wanted)
+        out = widened(model(batch))
+        wanted, count = batch["label"].to(out.dtype), len(batch["label"])
+        out = out.reshape(wanted.shape)
         found.add("loss", (l1_loss if self.error == "absolute" else mse_loss)(out, wanted), count)
         found.add("mae", l1_loss(out, wanted), count)
 
@@ -104,16 +105,17 @@ class GraphLabels(GraphObjective):
             return None
         return "a matrix of labels", f"write `kind = {_fits(corpus)!r}`"
 
-    def loss(self, model: nn.Module, batch: "Batch", seed: int) -> Tensor:
+    def loss(self, model: nn.Module, batch: "Batch") -> Tensor:
         logits = model(batch)
         return binary_cross_entropy_with_logits(logits, batch["label"].to(logits.dtype))
 
     def measure(self, model: nn.Module, batch: "Batch", found: Average) -> None:
-        logits, label = model(batch).float(), batch["label"].float()
+        logits = widened(model(batch))
+        label = batch["label"].to(logits.dtype)
         found.add("loss", binary_cross_entropy_with_logits(logits, label), len(label))
         right = (logits > 0) == label.bool()
-        found.add("accuracy", right.float().mean(), len(label))
-        found.add("exact match", right.all(1).float().mean(), len(label))
+        found.add("accuracy", right.double().mean(), len(label))
+        found.add("exact match", right.all(1).double().mean(), len(label))
         for at in range(label.shape[1]):
             found.add_scores(f"roc-auc/{at}", logits[:, at], label[:, at])
 
@@ -132,12 +134,13 @@ class GraphLinks(GraphObjective):
             return None
         return "edges that are held out", f'write `of = "links"`, or `kind = {_fits(corpus)!r}`'
 
-    def loss(self, model: nn.Module, batch: "Batch", seed: int) -> Tensor:
+    def loss(self, model: nn.Module, batch: "Batch") -> Tensor:
         logits = model(batch)[:, 0]
         return binary_cross_entropy_with_logits(logits, batch["label"].to(logits.dtype))
 
     def measure(self, model: nn.Module, batch: "Batch", found: Average) -> None:
-        logits, label = model(batch)[:, 0].float(), batch["label"].float()
+        logits = widened(model(batch)[:, 0])
+        label = batch["label"].to(logits.dtype)
         edges = int(label.sum())
         found.add("loss", binary_cross_entropy_with_logits(logits, label), len(label))
         found.add_scores("roc-auc", logits, label)
@@ -145,7 +148,7 @@ class GraphLinks(GraphObjective):
         rank = 1 + (others > edge).sum(1) + 0.5 * (others == edge).sum(1)
         found.add("mrr", (1 / rank).mean(), edges)
         for most in HITS:
-            found.add(f"hits@{most}", (rank <= most).float().mean(), edges)
+            found.add(f"hits@{most}", (rank <= most).double().mean(), edges)
 
 
 def _fits(corpus: Any) -> str:

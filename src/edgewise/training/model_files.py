@@ -73,9 +73,35 @@ def describe(out: Path, recipe: Recipe, corpus: Any, model: Model) -> None:
     write_card(out)
 
 
-def write_weights(out: Path, model: Model, step: int, name: str = WEIGHTS) -> None:
-    """Write the weights to use, by their names in the rules."""
-    tensors, _ = tensors_of(model)
+def write_model(
+    out: Path, config: Mapping[str, Any], model: Model, tokenizer: Any, step: int
+) -> None:
+    """Write a model that was made from a run, with the configuration that the run has."""
+    parts = {RULES: rules_text(model).encode()}
+    if tokenizer is not None:
+        parts[TOKENIZER] = tokenizer.to_str(pretty=True).encode()
+    own = {
+        "model_type": MODEL_TYPE,
+        "format": FORMAT,
+        "edgewise": sys.modules["edgewise"].__version__,
+        **{name: config[name] for name in (*FIELDS, "texts") if name in config},
+        "program": options_of(model) | {"ties": tensors_of(model)[1]},
+        "files": {name: digest(data) for name, data in parts.items()},
+    }
+    for name, data in parts.items():
+        write(out / name, data)
+    write(out / CONFIG, (json.dumps(own, indent=1, ensure_ascii=False) + "\n").encode())
+    write_weights(out, tensors_of(model)[0], step)
+
+
+def weights_of(model: Model, is_first: bool) -> dict[str, Tensor]:
+    """The weights of a model by their names in the rules; of sharded ones all ranks call this."""
+    sharded = any(hasattr(p, "full_tensor") for p in model.parameters())
+    return tensors_of(model)[0] if is_first or sharded else {}
+
+
+def write_weights(out: Path, tensors: dict[str, Tensor], step: int, name: str = WEIGHTS) -> None:
+    """Write the weights to use."""
     header = {"format": "pt", "step": str(step), "sha256": hash_of(tensors)}
     write(out / name, _ordered(safetensors.torch.save(tensors, metadata=header)))
 

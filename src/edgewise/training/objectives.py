@@ -21,7 +21,8 @@ from edgewise.training.models.classifier import Classifier
 from edgewise.training.models.language import Encoder, Gpt
 from edgewise.training.models.pretrained import FineTuned
 from edgewise.training.models.translation import Recurrent, Translator
-from edgewise.training.objective import Average, Objective
+from edgewise.training.objective import Average, Objective, widened
+from edgewise.training.parsing_objective import Dependencies
 from edgewise.training.randomness import generator
 from edgewise.training.schema import Mistakes, number
 from edgewise.training.tokenizers import MASK, masked
@@ -37,12 +38,15 @@ class Causal(Objective):
     data: ClassVar = (TextData,)
     model: ClassVar = (Gpt,)
 
-    def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
+    def terms(self, batch: dict[str, Tensor]) -> int:
+        return batch["next"].numel()
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         logits = model(batch["token"]).flatten(0, 1)
         return cross_entropy(logits, batch["next"].flatten(), label_smoothing=self.smoothing)
 
     def measure(self, model: nn.Module, batch: dict[str, Tensor], found: Average) -> None:
-        logits = model(batch["token"]).flatten(0, 1).float()
+        logits = widened(model(batch["token"]).flatten(0, 1))
         found.add("loss", cross_entropy(logits, batch["next"].flatten()), batch["next"].numel())
 
 
@@ -64,18 +68,24 @@ class Masked(Objective):
     def tokenizer(self, corpus: Any) -> Any:
         return corpus.tokenizer if _has_mask(corpus) else masked(corpus.tokenizer)
 
-    def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
-        shown, target = self.corrupted(batch["token"], _mask(model), seed)
-        return cross_entropy(model(shown).flatten(0, 1), target.flatten(), ignore_index=IGNORED)
+    def drawn(self, batch: dict[str, Tensor], corpus: Any, seed: int) -> dict[str, Tensor]:
+        """Corrupted tokens, and as `next` the target."""
+        shown, target = self.corrupted(batch["token"], self.words(corpus) - 1, seed)
+        return {"token": shown, "next": target}
+
+    def terms(self, batch: dict[str, Tensor]) -> int:
+        return int((batch["next"] != IGNORED).sum())
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        logits, target = model(batch["token"]).flatten(0, 1), batch["next"].flatten()
+        return cross_entropy(logits, target, ignore_index=IGNORED)
 
     def measure(self, model: nn.Module, batch: dict[str, Tensor], found: Average) -> None:
-        token = batch["token"]
-        shown, target = self.corrupted(token, _mask(model), 0)
-        logits, target = model(shown).flatten(0, 1).float(), target.flatten()
+        logits, target = widened(model(batch["token"]).flatten(0, 1)), batch["next"].flatten()
         count = int((target != IGNORED).sum())
         if count:
             found.add("loss", cross_entropy(logits, target, ignore_index=IGNORED), count)
-            right = (logits.argmax(1) == target).sum() / count
+            right = (logits.argmax(1) == target).sum().double() / count
             found.add("accuracy", right, count)
 
     def corrupted(self, token: Tensor, mask: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -94,10 +104,6 @@ def _has_mask(corpus: Any) -> bool:
     return corpus.tokenizer.token_to_id(MASK) == int(corpus.words) - 1
 
 
-def _mask(model: Any) -> int:
-    return int(model.words) - 1
-
-
 @dataclass(frozen=True)
 class Classification(Objective):
     """-log p(class | words), the mean over sentences; measured by accuracy."""
@@ -107,14 +113,14 @@ class Classification(Objective):
     data: ClassVar = (LabelledData,)
     model: ClassVar = (Classifier, FineTuned)
 
-    def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         logits = model(batch["token"], batch["lengths"])
         return cross_entropy(logits, batch["label"], label_smoothing=self.smoothing)
 
     def measure(self, model: nn.Module, batch: dict[str, Tensor], found: Average) -> None:
-        logits, label = model(batch["token"], batch["lengths"]).float(), batch["label"]
+        logits, label = widened(model(batch["token"], batch["lengths"])), batch["label"]
         found.add("loss", cross_entropy(logits, label), len(label))
-        found.add("accuracy", (logits.argmax(1) == label).float().mean(), len(label))
+        found.add("accuracy", (logits.argmax(1) == label).double().mean(), len(label))
 
 
 @dataclass(frozen=True)
@@ -130,6 +136,7 @@ class Translation(Objective):
     beams: int = number(5, least=1)
     alpha: float | list = 1.0
     task: ClassVar = "translate"
+    tested: ClassVar = False
     data: ClassVar = (PairData,)
     model: ClassVar = (Translator, Recurrent)
 
@@ -137,7 +144,10 @@ class Translation(Objective):
         require_package("sacrebleu")  # fail before training, not after
         return int(corpus.words)
 
-    def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
+    def terms(self, batch: dict[str, Tensor]) -> int:
+        return int((batch["next"] != IGNORED).sum())
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         return _entropy(_logits(model, batch), batch, self.smoothing)
 
     def check(self) -> Mistakes:
@@ -148,8 +158,8 @@ class Translation(Objective):
             yield "alpha", "the list of length penalties is empty", "give 1.0"
 
     def measure(self, model: nn.Module, batch: dict[str, Tensor], found: Average) -> None:
-        count = int((batch["next"] != IGNORED).sum())
-        found.add("loss", _entropy(_logits(model, batch).float(), batch, 0.0), count)
+        entropy = _entropy(widened(_logits(model, batch)), batch, 0.0)
+        found.add("loss", entropy, self.terms(batch))
 
     def finish(self, model: Any, corpus: Any, device: torch.device) -> dict[str, Any]:
         """The translations of the test part and their BLEU."""
@@ -214,6 +224,7 @@ OBJECTIVES = {
     "masked": Masked,
     "classification": Classification,
     "translation": Translation,
+    "dependencies": Dependencies,
     "classes": GraphClasses,
     "values": GraphValues,
     "labels": GraphLabels,

@@ -13,18 +13,26 @@ Schedule = Callable[[int], float]
 
 
 def adam(model: nn.Module, how: Any, device: torch.device) -> torch.optim.Adam:
-    """AdamW, or Adam, whose decay is part of the gradient; vectors such as biases do not decay."""
-    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    undecayed = [p for n, p in named if p.ndim < 2 or n.endswith(("bias", "gain"))]
-    fixed = {id(p) for p in undecayed}
-    decaying = [p for _, p in named if id(p) not in fixed]
-    groups: list[dict[str, Any]] = [
-        {"params": decaying, "weight_decay": how.weight_decay},
-        {"params": undecayed, "weight_decay": 0.0},
-    ]
+    """AdamW, or Adam, whose decay is part of the gradient; vectors such as biases do not decay.
+
+    `model.fresh` are weights that its checkpoint does not have, whose rate is `fresh_rate`.
+    """
+    fresh = {id(p) for p in getattr(model, "fresh", ())} if how.fresh_rate else set()
+    groups: dict[tuple[bool, bool], list[Any]] = {}
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            fixed = p.ndim < 2 or name.endswith(("bias", "gain"))
+            groups.setdefault((id(p) in fresh, fixed), []).append(p)
     kind = torch.optim.Adam if how.optimiser == "adam" else torch.optim.AdamW
     return kind(
-        [group for group in groups if group["params"]],
+        [
+            {
+                "params": params,
+                "weight_decay": 0.0 if fixed else how.weight_decay,
+                "lr": how.fresh_rate if is_fresh else how.rate,
+            }
+            for (is_fresh, fixed), params in sorted(groups.items(), key=lambda item: item[0])
+        ],
         lr=how.rate,
         betas=(how.beta1, how.beta2),
         eps=how.eps,

@@ -15,9 +15,11 @@ from edgewise.errors import EdgewiseError, Span, caller, raise_all, suggest
 from edgewise.training.data import DATA
 from edgewise.training.errors import BadRecipe
 from edgewise.training.models import MODELS
+from edgewise.training.models.graph import GraphNetwork
+from edgewise.training.models.language import LanguageTransformer
 from edgewise.training.objectives import OBJECTIVES
 from edgewise.training.overrides import Places, overridden
-from edgewise.training.schema import number, one_of
+from edgewise.training.schema import Mistakes, number, one_of
 
 MAX_INT = 2**31
 
@@ -28,11 +30,12 @@ class Training:
 
     AdamW with weight decay on matrices, or Adam, whose decay is part of the gradient. The learning
     rate grows over `warmup` steps, then follows `schedule`: cosine to `least_rate`, 1/√step (noam),
-    or constant. A step is one batch, or the mean gradient of `accumulate` of them. `ema` is the
-    decay of a moving average of the weights, which is then what is evaluated and saved. `patience`
-    stops after so many evaluations without a lower validation loss. The final evaluation is of the
-    last model, or of the best by validation loss. `deterministic` makes GPU runs reproducible bit
-    for bit, at some cost in speed.
+    or constant. `fresh_rate` is the rate of weights that the checkpoint of a model does not have,
+    by default the same. A step is one batch, or the mean gradient of `accumulate` of them. `ema` is
+    the decay of a moving average of the weights, which is then what is evaluated and saved.
+    `patience` stops after so many evaluations without a lower validation loss. The final evaluation
+    is of the last model, or of the best by validation loss. `deterministic` makes GPU runs
+    reproducible bit for bit, at some cost in speed.
     """
 
     steps: int = number(least=0)
@@ -43,6 +46,7 @@ class Training:
     schedule: str = one_of("cosine", "cosine", "noam", "constant")
     warmup: int = number(100, least=0)
     least_rate: float = number(0.0, least=0.0)
+    fresh_rate: float = number(0.0, least=0.0, below=1e36)
     beta1: float = number(0.9, least=0.0, below=1.0)
     beta2: float = number(0.99, least=0.0, below=1.0)
     eps: float = number(1e-8, least=0.0)
@@ -62,18 +66,48 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Distributed:
+    """How the ranks that torchrun starts share a run; one process runs the same recipe alone.
+
+    `shard`: "ddp", examples of a batch; "fsdp2", those and the weights; "context", tokens of a
+    text; "graph", nodes of a graph, by `partition`. `ranks`, unless 0, is how many there must be.
+    """
+
+    shard: str = one_of("ddp", "ddp", "fsdp2", "context", "graph")
+    ranks: int = number(0, least=0)
+    partition: str = one_of("metis", "metis", "contiguous")
+
+
+@dataclass(frozen=True)
 class Recipe:
-    """The sections of a recipe; `path` is where it was read from."""
+    """The sections of a recipe; `path` is where it was read from.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "recipe.toml"
+    >>> sections = [
+    ...     '[data]\\nkind = "text"\\npath = "text.txt"\\ncontext = 8',
+    ...     '[objective]\\nkind = "causal"',
+    ... ]
+    >>> sections += [
+    ...     '[model]\\nkind = "gpt"\\nlayers = 1\\nheads = 2\\nsize = 8',
+    ...     "[training]\\nsteps = 4\\nbatch = 2",
+    ... ]
+    >>> _ = path.write_text("\\n".join(sections))
+    >>> recipe = load(path)
+    >>> recipe.model.size, recipe.json()["training"]["steps"]
+    (8, 4)
+    """
 
     data: Any
     model: Any
     objective: Any
     training: Training
+    distributed: Distributed = Distributed()
     path: Path = field(default=Path("recipe.toml"), compare=False)
 
     def json(self) -> dict[str, Any]:
         """The recipe with its defaults, as a table of tables."""
-        found: dict[str, Any] = {"training": asdict(self.training)}
+        found: dict[str, Any] = {name: asdict(getattr(self, name)) for name in PLAIN}
         for name, kinds in KINDS.items():
             part = getattr(self, name)
             kind = next(kind for kind, cls in kinds.items() if cls is type(part))
@@ -82,13 +116,29 @@ class Recipe:
 
 
 KINDS: dict[str, dict[str, Any]] = {"data": DATA, "model": MODELS, "objective": OBJECTIVES}
-SECTIONS = (*KINDS, "training")
+PLAIN: dict[str, Any] = {"training": Training, "distributed": Distributed}  # without kinds
+SECTIONS = (*KINDS, *PLAIN)
+OPTIONAL = ("distributed",)
 
 
 def load(path: str | Path, settings: Iterable[str] = ()) -> Recipe:
     """Read and check a recipe; all its errors are reported together.
 
     `settings` change keys: `["model.graph=window(64)", "training.seed=2"]`.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "recipe.toml"
+    >>> sections = [
+    ...     '[data]\\nkind = "text"\\npath = "text.txt"\\ncontext = 8',
+    ...     '[objective]\\nkind = "causal"',
+    ... ]
+    >>> sections += [
+    ...     '[model]\\nkind = "gpt"\\nlayers = 1\\nheads = 2\\nsize = 8',
+    ...     "[training]\\nsteps = 4\\nbatch = 2",
+    ... ]
+    >>> _ = path.write_text("\\n".join(sections))
+    >>> load(path, ["training.steps=8"]).training.steps
+    8
     """
     if not isinstance(path, str | Path):
         what = f"the path of a recipe is a string, not {type(path).__name__}"
@@ -154,6 +204,7 @@ class _RecipeReader:
         for name in tables:
             if name not in SECTIONS:
                 self._say(f"there is no section `{name}`", None, name, _near(name, SECTIONS))
+        tables = {name: {} for name in OPTIONAL} | tables
         parts = {name: self.section(name, tables.get(name)) for name in SECTIONS}
         raise_all(self.errors)
         recipe = Recipe(**parts, path=self.path)
@@ -167,7 +218,7 @@ class _RecipeReader:
             return self._say(f"the section `[{name}]` {what}", None, name, f"add `[{name}]`")
         table = dict(table)
         if name not in KINDS:
-            return self._values(name, Training, table)
+            return self._values(name, PLAIN[name], table)
         kind, kinds = table.pop("kind", None), KINDS[name]
         if not isinstance(kind, str) or kind not in kinds:
             what = "needs a `kind`" if kind is None else f"has no kind `{kind}`"
@@ -225,6 +276,8 @@ class _RecipeReader:
             check = getattr(getattr(recipe, name), "check", None)
             for key, what, help in check() if check else ():
                 self._say(what, name, key, help)
+        for key, what, help in _refused_shards(recipe):
+            self._say(what, "distributed", key, help)
 
     def _say(self, what: str, section: str | None, key: str, help: str) -> None:
         self.errors.append(BadRecipe(what, self._place(section, key), help))
@@ -248,6 +301,22 @@ class _RecipeReader:
         if section is not None:
             return self._place(None, section)
         return Span(str(self.path), 1, 1, 2, source=self.lines[0] if self.lines else " ")
+
+
+def _refused_shards(recipe: Recipe) -> Mistakes:
+    """What the other sections refuse to be sharded by."""
+    how, shard = recipe.training, recipe.distributed.shard
+    takes: dict[str, Any] = {"context": LanguageTransformer, "graph": GraphNetwork}
+    if not isinstance(recipe.model, takes.get(shard, object)):
+        kinds = [kind for kind, cls in MODELS.items() if issubclass(cls, takes[shard])]
+        what = f"`{shard}` does not share this model among ranks"
+        yield "shard", what, f"only {', '.join(kinds)} can; write `ddp` or `fsdp2`"
+    if shard != "ddp" and how.compile:
+        what = f"`compile` and `{shard}` do not go together"
+        yield "shard", what, "write `ddp`, or `compile = false`"
+    if shard == "fsdp2" and not recipe.objective.passes_once:
+        what = "`fsdp2` needs an objective that is one call of the model"
+        yield "shard", what, "write `ddp`"
 
 
 WORDS = {

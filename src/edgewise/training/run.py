@@ -1,11 +1,11 @@
-"""A trained run as a model: texts in, texts, classes or vectors out."""
+"""A trained run as a model: texts in, texts, classes, trees or vectors out."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from edgewise.data.trees import DependencyTree
 from edgewise.decode.decoder import Decoder, checked_integer
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs.checks import integer
@@ -22,13 +23,17 @@ from edgewise.grow.axes import CannotGrow
 from edgewise.inputs.kinds import numbers
 from edgewise.language import nodes
 from edgewise.module import Model
+from edgewise.pruning import prune
+from edgewise.pruning.layers import checked_layers
 from edgewise.training import model_files
 from edgewise.training.errors import WrongTask
 from edgewise.training.models.classifier import mask_of
 from edgewise.training.recipe import section
 from edgewise.training.tokenizers import encoded
 from edgewise.zoo.pretrained.fields import BadPretrained
+from edgewise.zoo.pretrained.files import new_folder
 from edgewise.zoo.pretrained.model import UNLIMITED, Pretrained, shares_of
+from edgewise.zoo.pretrained.pruned import with_pruned
 from edgewise.zoo.pretrained.texts import BadText, TextTooLong, Tokens, listed, padded
 
 Text = str | tuple[str, str]
@@ -37,6 +42,7 @@ DOES = {  # what a model of each task does
     "translate": "translates texts",
     "classify": "classifies texts",
     "embed": "embeds texts",
+    "parse": "parses sentences",
     "predict": "predicts on graphs",
 }
 
@@ -46,7 +52,32 @@ class Run(Pretrained):
     """What `from_pretrained` gives for a run: the model, its tokenizer and its task.
 
     `module` is the model as it was trained, `step` the step of its weights. `classify`, `embed`,
-    `generate` and `translate` say so if the model is for another task.
+    `generate`, `parse` and `translate` say so if the model is for another task;
+    a parser gives trees: `run.parse(["it rains"])[0].heads` is `[2, 0]`.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from edgewise import training
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "text.txt").write_text("to be, or not to be\\n" * 50)
+    >>> sections = [
+    ...     '[data]\\nkind = "text"\\npath = "text.txt"\\ntokenizer = "characters"\\ncontext = 8'
+    ... ]
+    >>> sections += ['[model]\\nkind = "gpt"\\nlayers = 1\\nheads = 2\\nsize = 8']
+    >>> sections += ['[objective]\\nkind = "causal"', "[training]\\nsteps = 2\\nbatch = 2"]
+    >>> _ = (folder / "recipe.toml").write_text("\\n".join(sections))
+    >>> recipe = training.load(folder / "recipe.toml")
+    >>> _ = list(training.train(recipe, folder / "run"))
+    >>> from edgewise import zoo
+    >>> run = zoo.from_pretrained(folder / "run")
+    >>> run.step, len(run.generate("to ", most=3, seed=0))
+    (2, 3)
+    >>> len(run.rows(["to be"])[0])
+    5
+    >>> run.prune({0: [1]}).save(folder / "small")
+    >>> small = zoo.from_pretrained(folder / "small")
+    >>> small.model.weight("layer.0.q.weight").shape, len(small.generate("to ", most=3, seed=0))
+    (torch.Size([1, 4, 8]), 3)
     """
 
     task: str = ""
@@ -80,6 +111,21 @@ class Run(Pretrained):
             model.load_state_dict({name: state[name] for name in model.state_dict()})
             self.compiled[relation] = model.to(self.device)
         return self.compiled[relation]
+
+    def prune(self, heads: Mapping[int, Sequence[int]]) -> Self:
+        model = prune(self.model, heads)
+        sizes = SimpleNamespace(**self.table["sizes"])
+        module = self.config.model.module(model, sizes.words, sizes).eval()
+        weights = {name: p.detach() for name, p in model.named_parameters()}
+        rules = {"program": model.program, "weights": weights, "module": module}
+        counts = checked_layers(self.model.program)
+        pruned = with_pruned({}, heads, counts) or self.pruned
+        return replace(self, **rules, compiled={}, pruned=pruned)
+
+    def save(self, path: str | Path) -> None:
+        """Write rules, weights and tokenizer to a folder that `zoo.from_pretrained` reads."""
+        with new_folder(Path(path)) as folder:
+            model_files.write_model(folder, self.table, self.model, self.tokenizer, self.step or 0)
 
     def rows(self, texts: Sequence[Text], *, truncate: bool = False) -> list[list[int]]:
         """The token ids of each text, or pair of texts; a text without tokens is an error."""
@@ -121,7 +167,8 @@ class Run(Pretrained):
         which: Sequence[int] | None = None,
     ) -> Tokens:
         how: Any = {"truncate": truncate, "multiple": multiple, "which": which}
-        rows = encoded(self._tokenizer(), listed(texts))
+        special = self.task == "classify"  # as in training
+        rows = encoded(self._tokenizer(), listed(texts), special=special)
         return padded(rows, longest=self.config.length, **how).to(self.device)
 
     def decoder(self, read: int, most: int) -> tuple[Decoder, int]:
@@ -186,6 +233,21 @@ class Run(Pretrained):
                 scores = self.module(read.numbers, read.mask.sum(1).long())
                 for k, row in zip(some, scores, strict=True):
                     found[k] = shares_of(self.labels, row)
+        return found
+
+    def parse(
+        self, sentences: Sequence[str | Sequence[str] | DependencyTree], *, batch: int = 32
+    ) -> list[DependencyTree]:
+        """The dependency tree of each sentence: the maximum spanning tree of the scored arcs.
+
+        A sentence is an English text, a list of words, or a tree, whose words are read. The heads
+        of a tree count words from 1, 0 is the root; its `syntax()`, `arcs()` and `networkx()` are
+        graphs for the next model.
+        """
+        self._check_task("parse")
+        found: list[DependencyTree] = import_module("edgewise.training.parsing").parse(
+            self, sentences, batch=batch
+        )
         return found
 
     def embed(self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False) -> Tensor:
@@ -272,13 +334,13 @@ def _mismatch(config: Mapping[str, Any], task: str) -> str | None:
     tokens, labels, sizes = config["tokens"], config["labels"], config["sizes"]
     if config["task"] != task:
         return f"`task` is {config['task']!r:.60}, the objective is to {task}"
-    for name in ("start", "end") if task == "translate" else ():
+    for name in ("start", "end") if task in ("translate", "parse") else ():
         if name not in tokens:
             return f"`tokens` lacks `{name}`"
     for name, number in tokens.items():
         if number >= sizes["words"]:
             return f"the token `{name}` is {number}, the model has a vocabulary of {sizes['words']}"
-    if task == "classify" and len(labels) != sizes.get("classes"):
+    if task in ("classify", "parse") and len(labels) != sizes.get("classes"):
         return f"there are {len(labels)} labels, {sizes.get('classes')} classes"
     return None
 

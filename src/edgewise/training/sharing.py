@@ -36,6 +36,23 @@ def export(folder: str | Path, to: str, out: str | Path) -> str:
     `to` is "hf", "safetensors", "gguf" or "onnx". A model without a layout in transformers is
     written for "hf" as for "safetensors": rules, weights and tokenizer, which `from_pretrained`
     reads.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from edgewise import training
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "text.txt").write_text("to be, or not to be\\n" * 50)
+    >>> sections = [
+    ...     '[data]\\nkind = "text"\\npath = "text.txt"\\ntokenizer = "characters"\\ncontext = 8'
+    ... ]
+    >>> sections += ['[model]\\nkind = "gpt"\\nlayers = 1\\nheads = 2\\nsize = 8']
+    >>> sections += ['[objective]\\nkind = "causal"', "[training]\\nsteps = 2\\nbatch = 2"]
+    >>> _ = (folder / "recipe.toml").write_text("\\n".join(sections))
+    >>> recipe = training.load(folder / "recipe.toml")
+    >>> _ = list(training.train(recipe, folder / "run"))
+    >>> _ = training.export(folder / "run", "safetensors", folder / "out")
+    >>> (folder / "out").exists()
+    True
     """
     if to not in FORMATS:
         raise NotExportable(f"there is no format `{to}`", caller(), suggest(to, list(FORMATS)))
@@ -48,7 +65,25 @@ def export(folder: str | Path, to: str, out: str | Path) -> str:
 
 
 def push(folder: str | Path, to: str | Path, *, name: str | None = None) -> str:
-    """Prepare a folder for the hub: the model, its card and what was measured. Nothing is sent."""
+    """Prepare a folder for the hub: the model, its card and what was measured. Nothing is sent.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from edgewise import training
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "text.txt").write_text("to be, or not to be\\n" * 50)
+    >>> sections = [
+    ...     '[data]\\nkind = "text"\\npath = "text.txt"\\ntokenizer = "characters"\\ncontext = 8'
+    ... ]
+    >>> sections += ['[model]\\nkind = "gpt"\\nlayers = 1\\nheads = 2\\nsize = 8']
+    >>> sections += ['[objective]\\nkind = "causal"', "[training]\\nsteps = 2\\nbatch = 2"]
+    >>> _ = (folder / "recipe.toml").write_text("\\n".join(sections))
+    >>> recipe = training.load(folder / "recipe.toml")
+    >>> _ = list(training.train(recipe, folder / "run"))
+    >>> _ = training.push(folder / "run", folder / "card", name="tiny")
+    >>> (folder / "card" / "README.md").exists()
+    True
+    """
     folder, to = Path(folder), Path(to)
     run = from_pretrained(folder)
     if not isinstance(run, Run):

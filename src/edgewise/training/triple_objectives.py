@@ -12,7 +12,7 @@ from edgewise.language.nodes import Rule
 from edgewise.training.data.triples import TripleData
 from edgewise.training.models.paths import BellmanFord, RuleModel, SoftRules
 from edgewise.training.models.triples import TripleEmbeddings
-from edgewise.training.objective import Average, Objective
+from edgewise.training.objective import Average, Objective, widened
 from edgewise.training.randomness import generator
 from edgewise.training.schema import number, one_of
 
@@ -39,43 +39,56 @@ class Ranking(Objective):
     data: ClassVar = (TripleData,)
     model: ClassVar = (TripleEmbeddings, BellmanFord, SoftRules)
 
+    @property
+    def passes_once(self) -> bool:
+        return self.loss_over == "all"  # samples are scored by rules of their own
+
     def words(self, corpus: Any) -> int:
         return 0
 
-    def loss(self, model: nn.Module, batch: "Batch", seed: int) -> Tensor:
+    def drawn(self, batch: "Batch", corpus: Any, seed: int) -> "Batch":
+        if self.loss_over != "samples":
+            return batch
+        shape = (len(batch["tail"]), self.negatives)
+        draws = generator(seed, "negatives")
+        return batch | {"negatives": torch.randint(corpus.entities, shape, generator=draws)}
+
+    def terms(self, batch: "Batch") -> int:
+        return len(batch["tail"])
+
+    def loss(self, model: nn.Module, batch: "Batch") -> Tensor:
         if self.loss_over == "samples":
-            return self._sampled(model, batch, seed)
+            return self._sampled(model, batch)
         scores = without_others(model(batch), batch["tail"], batch["known"])
         return cross_entropy(scores, batch["tail"])
 
-    def _sampled(self, model: Any, batch: "Batch", seed: int) -> Tensor:
+    def _sampled(self, model: Any, batch: "Batch") -> Tensor:
         """-log σ(score of the answer) − Σ_k p_k log σ(−score of sample k)."""
-        tail = batch["tail"]
-        shape = (len(tail), self.negatives)
-        drawn = torch.randint(model.entities, shape, generator=generator(seed, "negatives"))
-        scores = model.of_candidates(batch, torch.cat([tail[:, None], drawn.to(tail.device)], 1))
+        candidates = torch.cat([batch["tail"][:, None], batch["negatives"]], 1)
+        scores = model.of_candidates(batch, candidates)
         weight = (self.temperature * scores[:, 1:].detach()).softmax(1)
         false = (weight * logsigmoid(-scores[:, 1:])).sum(1)
         return -(logsigmoid(scores[:, 0]) + false).mean() / 2
 
     def measure(self, model: nn.Module, batch: "Batch", found: Average) -> None:
         tail, known = batch["tail"], batch["known"]
-        scores = without_others(model(batch).float(), tail, known)
+        scores = without_others(widened(model(batch)), tail, known)
         found.add("loss", cross_entropy(scores, tail), len(tail))
         rank = ranks(scores, tail)
         found.add("mrr", rank.reciprocal().mean(), len(tail))
         for most in HITS:
-            found.add(f"hits@{most}", (rank <= most).float().mean(), len(tail))
+            found.add(f"hits@{most}", (rank <= most).double().mean(), len(tail))
 
     def finish(self, model: nn.Module, corpus: Any, device: torch.device) -> dict[str, Any]:
-        """The measures of the test part, and the rules that were learned, if the model has some."""
-        found = super().finish(model, corpus, device)
-        if isinstance(model, RuleModel):
-            found["learned rules"] = [
+        """The rules that were learned, if the model has some."""
+        if not isinstance(model, RuleModel):
+            return {}
+        return {
+            "learned rules": [
                 f"{rule_text(rule)}  # weight {weight:.3f}, confidence {sure:.3f}"
                 for rule, weight, sure in model.rules(corpus)
             ]
-        return found
+        }
 
 
 def rule_text(rule: Rule) -> str:

@@ -91,7 +91,13 @@ class Updating:
 
     @property
     def output(self) -> Relation:
-        """The output relation, as rows."""
+        """The output relation, as rows.
+
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+        >>> dict(model.updating(facts=[R.x(0)[1.0], R.edge(0, 1)]).output)
+        {R.h(1): tensor(1.)}
+        """
         (output,) = self._plan.outputs
         name = output.relation
         table = self._tables.get(name)
@@ -102,16 +108,36 @@ class Updating:
 
     @property
     def rows(self) -> dict[str, int]:
-        """How many rows every derived relation has."""
+        """How many rows every derived relation has.
+
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+        >>> model.updating(facts=[R.x(0)[1.0], R.edge(0, 1)]).rows
+        {'h': 1}
+        """
         names = [name for stratum in self._strata for name in stratum.relations]
         return {n: self._tables[n].index.rows if n in self._tables else 0 for n in names}
 
     def add(self, facts: Iterable[FactLike] = (), **inputs: InputLike) -> Relation:
-        """The output with these facts too; a fact that was there before has a new value now."""
+        """The output with these facts too; a fact that was there before has a new value now.
+
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+        >>> updating = model.updating(facts=[R.x(0)[1.0], R.edge(0, 1)])
+        >>> dict(updating.add([R.edge(0, 2)]))
+        {R.h(1): tensor(1.), R.h(2): tensor(1.)}
+        """
         return self._after(facts, (), inputs)
 
     def remove(self, atoms: Iterable[FactLike]) -> Relation:
-        """The output without these facts; an atom with variables stands for all that match it."""
+        """The output without these facts; an atom with variables stands for all that match it.
+
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+        >>> updating = model.updating(facts=[R.x(0)[1.0], R.edge(0, 1), R.edge(0, 2)])
+        >>> dict(updating.remove([R.edge(0, 1)]))
+        {R.h(2): tensor(1.)}
+        """
         return self._after((), atoms, {})
 
     def edit(
@@ -121,7 +147,14 @@ class Updating:
         remove: Iterable[FactLike] = (),
         **inputs: InputLike,
     ) -> Relation:
-        """The output after some facts are removed and others added, computed once for all."""
+        """The output after some facts are removed and others added, computed once for all.
+
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+        >>> updating = model.updating(facts=[R.x(0)[1.0], R.edge(0, 1)])
+        >>> dict(updating.edit(add=[R.edge(0, 2)], remove=[R.edge(0, 1)]))
+        {R.h(2): tensor(1.)}
+        """
         return self._after(add, remove, inputs)
 
     def _after(

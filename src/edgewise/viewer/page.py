@@ -47,13 +47,32 @@ PAGE = """<!doctype html>
 
 @dataclass(frozen=True)
 class View:
-    """A page about attention: shown by a notebook, or saved as one file that needs no network."""
+    """A page about attention: shown by a notebook, or saved as one file that needs no network.
+
+    >>> import tempfile
+    >>> import torch
+    >>> from edgewise import F, Program, R, V, view
+    >>> weights = (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I))) | [
+    ...     F.product,
+    ...     F.softmax_agg(agg_terms=[V.J]),
+    ... ]
+    >>> out = (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product]
+    >>> model = Program([weights, out]).compile(R.h)
+    >>> page = view(model, x=torch.randn(3, 4), tokens=["a", "b", "c"])
+    >>> page.save(tempfile.mkdtemp() + "/attention.html").stat().st_size > 1000
+    True
+    """
 
     html: str
     title: str
 
     def save(self, path: str | Path = "attention.html") -> Path:
-        """Write the page, and return its path."""
+        """Write the page, and return its path.
+
+        >>> import tempfile
+        >>> View("<p>attention</p>", "a title").save(tempfile.mkdtemp() + "/page.html").name
+        'page.html'
+        """
         place = Path(path)
         try:
             place.write_text(self.html, encoding="utf-8")

@@ -12,6 +12,13 @@ from edgewise.errors import EdgewiseError, caller
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 ADVANCE = 0.62  # width of a character over its size; monospaced fonts have 0.55 to 0.61
 INK = "#24292f"
+DARK = {  # each colour of a drawing, and the one that it has where a reader prefers the dark
+    "#ffffff": "#161b22", INK: "#e6edf3", "#57606a": "#9da7b3", "#8c959f": "#7d8590",
+    "#afb8c1": "#545d68", "#d8dee4": "#373e47", "#eaeef2": "#30363d", "#f6f8fa": "#21262d",
+    "#c62828": "#ff7b72", "#8250df": "#a371f7", "#fbf9ff": "#1b1a29", "#6f42c1": "#bc8cff",
+    "#8a5a00": "#e3b341", "#fff1cf": "#3a2d0b", "#e7f1fb": "#12263f", "#3f7fbf": "#58a6ff",
+    "#e6f5ea": "#12281c", "#2e8b57": "#3fb950", "#0550ae": "#79c0ff", "#0969da": "#58a6ff",
+}  # fmt: skip
 Point = tuple[float, float]
 
 
@@ -98,13 +105,25 @@ def arrow(tip: Point, toward: Point, colour: str, size: float = 6) -> str:
 
 
 def document(parts: Iterable[str], w: float, h: float, title: str) -> str:
-    """The SVG document, on white."""
+    """The SVG document, on white; in the dark, on black."""
     background = tag("rect", width=w, height=h, fill="#ffffff", class_="ground")
-    inside = "\n".join([tag("title", escape(title)), background, *parts])
+    drawn = "\n".join([background, *parts])
+    inside = "\n".join([tag("title", escape(title)), _dark_style(drawn), drawn])
     return tag(
-        "svg", f"\n{inside}\n", xmlns="http://www.w3.org/2000/svg", width=w, height=h,
-        viewBox=f"0 0 {number(w)} {number(h)}", font_family=FONT, role="img",
+        "svg", f"\n{inside}\n", xmlns="http://www.w3.org/2000/svg", class_="edgewise", width=w,
+        height=h, viewBox=f"0 0 {number(w)} {number(h)}", font_family=FONT, role="img",
     ) + "\n"  # fmt: skip
+
+
+def _dark_style(drawn: str) -> str:
+    """Rules of CSS for the colours of a drawing; of this picture alone, also inside of a page."""
+    rules = [
+        f'.edgewise [{part}="{light}"]{{{part}:{dark}}}'
+        for light, dark in DARK.items()
+        for part in ("fill", "stroke")
+        if f'{part}="{light}"' in drawn
+    ]
+    return tag("style", f"@media (prefers-color-scheme:dark){{{''.join(rules)}}}")
 
 
 class UnknownPictureFormat(EdgewiseError):
@@ -136,7 +155,13 @@ class Picture:
     svg: str = field(repr=False)
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture to a file whose name ends in `.svg`."""
+        """Write the picture to a file whose name ends in `.svg`.
+
+        >>> import tempfile
+        >>> from edgewise import Program, R, V
+        >>> Program([R.h(V.I) <= R.x(V.I)]).draw().save(tempfile.mkdtemp() + "/rules.svg").name
+        'rules.svg'
+        """
         target = Path(path)
         if target.suffix.lower() != ".svg":
             raise UnknownPictureFormat(

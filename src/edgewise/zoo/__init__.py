@@ -12,6 +12,7 @@ from edgewise.zoo import (
     bart,
     basic_gnn,
     bert,
+    biaffine,
     bigbird,
     bp_transformer,
     clip,
@@ -80,6 +81,7 @@ __all__ = [
     "bart",
     "basic_gnn",
     "bert",
+    "biaffine",
     "bigbird",
     "bp_transformer",
     "clip",
@@ -169,7 +171,7 @@ GRAPH_NETWORKS = (
     *(basic_gnn, gine, monet, gated_gcn, appnp, graph_nets, hetero, lrnn),
     *(graph_transformer, gps, exphormer, graphormer, relational_attention, edge_transformer),
 )
-RELATIONAL = (distmult, complex, rotate, nbfnet, soft_rules, collective, clrs, tree_lstm)
+RELATIONAL = (distmult, complex, rotate, nbfnet, soft_rules, collective, clrs, tree_lstm, biaffine)
 WITHOUT_ATTENTION = (mixing, convolution, convs2s)
 MODELS = (
     *(encoder, *GRAPHS, *GRAPH_NETWORKS, *RELATIONAL),

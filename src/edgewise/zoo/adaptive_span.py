@@ -8,6 +8,15 @@ The first token attends to nothing. The loss of the paper adds a multiple of the
 
 Paper: https://arxiv.org/abs/1905.07799. Parity: `torch`, by the equations, in
 tests/zoo/test_memory.py.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.adaptive_span.Config(
+...     vocabulary=50, size=16, heads=2, hidden=32, layers=2, span=4, ramp=2
+... )
+>>> model = zoo.adaptive_span.program(config).compile(R.logits, seed=0)
+>>> model(token=numbers(torch.arange(9))).shape
+torch.Size([9, 50])
 """
 
 from dataclasses import dataclass, replace

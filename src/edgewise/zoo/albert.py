@@ -3,6 +3,15 @@
 Layer i has the weights of group ⌊i · groups / layers⌋; `inner` layers of a group are its own.
 
 Paper: https://arxiv.org/abs/1909.11942. Parity: `transformers.AlbertModel`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.albert.Config(vocabulary=50, size=16, heads=2, hidden=32, layers=2, embedding=8)
+>>> model = zoo.albert.program(config).compile(R.out, seed=0)
+>>> model(
+...     token=numbers(torch.arange(9)), mask=torch.ones(9), segment=numbers(torch.zeros(9).long())
+... ).shape
+torch.Size([9, 16])
 """
 
 from dataclasses import dataclass

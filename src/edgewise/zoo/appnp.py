@@ -5,6 +5,13 @@
 
 Paper: https://arxiv.org/abs/1810.05997. Parity: `torch_geometric.nn.APPNP`. Every row has a
 self-loop, as in PyG.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.appnp.Config(steps=3)
+>>> model = zoo.appnp.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 8), edge=torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+torch.Size([4, 8])
 """
 
 from dataclasses import dataclass

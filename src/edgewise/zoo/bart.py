@@ -7,6 +7,15 @@ Papers: https://arxiv.org/abs/1910.13461, https://arxiv.org/abs/2001.08210 (mBAR
 https://arxiv.org/abs/1804.00344 (Marian).
 Parity: `transformers.BartForConditionalGeneration`, `MBartForConditionalGeneration` and
 `MarianMTModel`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.bart.Config(vocabulary=50, size=16, heads=2, hidden=32, layers=2, decoder_layers=2)
+>>> model = zoo.bart.program(config).compile(R.logits, seed=0)
+>>> model(
+...     source=numbers(torch.arange(9)), mask=torch.ones(9), target=numbers(torch.arange(5))
+... ).shape
+torch.Size([5, 50])
 """
 
 import math

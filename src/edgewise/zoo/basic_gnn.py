@@ -5,6 +5,13 @@
 
 Paper: https://arxiv.org/abs/1810.02244. Parity: `torch_geometric.nn.GraphConv` with
 `aggr` add, mean and max. Two rules derive a row: without edges only its own features count.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.basic_gnn.Config(inputs=8, outputs=3)
+>>> model = zoo.basic_gnn.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 8), edge=torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+torch.Size([4, 3])
 """
 
 import math

@@ -6,6 +6,15 @@
 Papers: https://arxiv.org/abs/1810.04805, https://arxiv.org/abs/1907.11692 (RoBERTa),
 https://arxiv.org/abs/1910.01108 (DistilBERT), https://arxiv.org/abs/2004.09297 (MPNet).
 Parity: `transformers.BertModel`, `RobertaModel`, `DistilBertModel`, `MPNetModel`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.bert.Config(vocabulary=50, size=16, heads=2, hidden=32, layers=2)
+>>> model = zoo.bert.program(config).compile(R.out, seed=0)
+>>> model(
+...     token=numbers(torch.arange(9)), mask=torch.ones(9), segment=numbers(torch.zeros(9).long())
+... ).shape
+torch.Size([9, 16])
 """
 
 from collections.abc import Callable

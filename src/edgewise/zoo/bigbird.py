@@ -5,6 +5,17 @@ all), and to `random` others. In evaluation Hugging Face takes block 0 for each 
 keys of block 0 then count 1 + random times, which is log(1 + random) in the score.
 
 Paper: https://arxiv.org/abs/2007.14062. Parity: `transformers.BigBirdModel`, in evaluation.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.bigbird.Config(
+...     vocabulary=50, size=16, heads=2, hidden=32, layers=2, block=2, random=1
+... )
+>>> model = zoo.bigbird.program(config).compile(R.out, seed=0)
+>>> model(
+...     token=numbers(torch.arange(9)), mask=torch.ones(9), segment=numbers(torch.zeros(9).long())
+... ).shape
+torch.Size([9, 16])
 """
 
 import math

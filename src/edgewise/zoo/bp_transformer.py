@@ -6,6 +6,15 @@
 
 Paper: https://arxiv.org/abs/1911.04070. Parity: `torch`, by the equations, in
 tests/zoo/test_bp_transformer.py.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.bp_transformer.Config(
+...     vocabulary=50, size=16, heads=2, hidden=32, layers=2, k=2, clip=3
+... )
+>>> model = zoo.bp_transformer.program(config).compile(R.logits, seed=0)
+>>> model(token=numbers(torch.arange(9)), edge=config.edges(9)).shape
+torch.Size([9, 50])
 """
 
 from dataclasses import dataclass

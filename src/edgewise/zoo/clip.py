@@ -4,6 +4,19 @@
     image   norm of row 0 of encoder(norm(class, patches)),   W′ y₀
 
 Paper: https://arxiv.org/abs/2103.00020. Parity: `transformers.CLIPModel`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.clip.Config(
+...     vocabulary=50,
+...     length=9,
+...     end=49,
+...     space=8,
+...     text=zoo.clip.Tower(size=16, heads=2, hidden=32, layers=1),
+... )
+>>> model = zoo.clip.program(config).compile(R.text_embedding, seed=0)
+>>> model(token=numbers(torch.arange(9)), end=torch.eye(9)[8]).shape
+torch.Size([8])
 """
 
 from dataclasses import dataclass

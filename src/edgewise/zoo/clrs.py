@@ -12,6 +12,15 @@
 
 Paper: https://arxiv.org/abs/2205.15659 (CLRS), max aggregation and hints as there.
 Parity: the equations in plain torch.
+
+>>> import torch
+>>> from edgewise import R, rows, zoo
+>>> config = zoo.clrs.Config(nodes=6, edges=3, outputs=2, size=8)
+>>> model = zoo.clrs.program(config).compile(R.out, seed=0)
+>>> model(
+...     x=torch.randn(4, 6), edge=rows([(i, (i + 1) % 4) for i in range(4)], torch.randn(4, 3))
+... ).shape
+torch.Size([4, 2])
 """
 
 from dataclasses import dataclass

@@ -9,6 +9,15 @@ through all of them.
 
 Paper: https://arxiv.org/abs/1609.04508, and Sen et al. 2008, "Collective classification in network
 data". Parity: the equations in plain torch, round by round.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.collective.Config(inputs=8, classes=2, rounds=2)
+>>> model = zoo.collective.program(config).compile(R.logits, seed=0)
+>>> model(
+...     x=torch.randn(4, 8), edge=torch.tensor([[0, 1, 2], [1, 2, 3]]), observed={0: [1.0, 0.0]}
+... ).shape
+torch.Size([4, 2])
 """
 
 from dataclasses import dataclass

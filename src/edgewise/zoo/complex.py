@@ -7,6 +7,13 @@ A vector has all real parts first, then all imaginary ones; h_c r_c turns and sc
 
 Paper: https://arxiv.org/abs/1606.06357; inverse relations: https://arxiv.org/abs/1806.07297.
 Parity: the equation in torch's complex numbers.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.complex.Config(entities=10, relations=3, size=8)
+>>> model = zoo.complex.program(config).compile(R.score, seed=0)
+>>> model(head=numbers([2, 5]), relation=numbers([0, 1])).shape
+torch.Size([2, 10])
 """
 
 from dataclasses import dataclass

@@ -9,6 +9,19 @@ weights of the compression alone: take no other gradient of it.
 
 Paper: https://arxiv.org/abs/1911.05507. Parity: `torch`, by the equations, in
 tests/zoo/test_memory.py.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.compressive.Config(
+...     vocabulary=50, size=16, heads=2, hidden=32, layers=2, memory=4, compressed=2, rate=2
+... )
+>>> model = zoo.compressive.program(config).compile(R.logits, seed=0)
+>>> model(
+...     token=numbers(torch.arange(9)),
+...     memory=torch.zeros(2, 4, 16),
+...     compressed=torch.zeros(2, 2, 16),
+... ).shape
+torch.Size([9, 50])
 """
 
 import math

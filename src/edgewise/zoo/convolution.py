@@ -7,6 +7,13 @@ A head H has `taps` weights; l = taps - 1 for a causal decoder and (taps - 1) / 
 beyond the ends count in the softmax and read 0, as in the authors' code.
 
 Paper: https://arxiv.org/abs/1901.10430. Parity: `torch.nn.functional`, by the equations.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.convolution.Config(size=16, heads=2, taps=3, hidden=32, layers=2)
+>>> model = zoo.convolution.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(9, 16)).shape
+torch.Size([9, 16])
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,13 @@
 l = taps - 1 for a causal decoder and (taps - 1) / 2 otherwise; beyond the ends there is nothing.
 
 Paper: https://arxiv.org/abs/1705.03122. Parity: `torch.nn.Conv1d` and `glu`.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.convs2s.Config(size=16, layers=2)
+>>> model = zoo.convs2s.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(9, 16)).shape
+torch.Size([9, 16])
 """
 
 import math

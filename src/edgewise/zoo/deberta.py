@@ -4,6 +4,13 @@
     δ(i, j) = place(clip(i - j + k, 0, 2k - 1))
 
 Paper: https://arxiv.org/abs/2006.03654. Parity: `transformers.DebertaModel`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.deberta.Config(vocabulary=50, size=16, heads=2, hidden=32, layers=2, reach=4)
+>>> model = zoo.deberta.program(config).compile(R.out, seed=0)
+>>> model(token=numbers(torch.arange(9)), mask=torch.ones(9)).shape
+torch.Size([9, 16])
 """
 
 from collections.abc import Callable

@@ -9,6 +9,15 @@ After the first layer, whose input is x and whose output is y, some models have 
 
 Papers: https://arxiv.org/abs/2006.03654, https://arxiv.org/abs/2111.09543.
 Parity: `transformers.DebertaV2Model`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.deberta_v2.Config(
+...     vocabulary=50, size=16, heads=2, hidden=32, layers=2, reach=8, buckets=4
+... )
+>>> model = zoo.deberta_v2.program(config).compile(R.out, seed=0)
+>>> model(token=numbers(torch.arange(9)), mask=torch.ones(9)).shape
+torch.Size([9, 16])
 """
 
 from dataclasses import dataclass

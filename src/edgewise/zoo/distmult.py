@@ -4,6 +4,13 @@
 
 Paper: https://arxiv.org/abs/1412.6575.
 Parity: the equation in plain torch.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.distmult.Config(entities=10, relations=3, size=8)
+>>> model = zoo.distmult.program(config).compile(R.score, seed=0)
+>>> model(head=numbers([2, 5]), relation=numbers([0, 1])).shape
+torch.Size([2, 10])
 """
 
 from dataclasses import dataclass

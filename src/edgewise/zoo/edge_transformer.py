@@ -7,6 +7,13 @@ Papers: https://arxiv.org/abs/2112.00578, https://arxiv.org/abs/2401.10119 (on g
 of α is ternary: n³ groundings for n nodes. In a network the state of a pair begins with those of
 its nodes and of the edge; that of a node ends as the mean over j of relu(A xᵢⱼ + B xⱼᵢ + b).
 Parity: the equations in plain torch.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.edge_transformer.Config(size=8, heads=2)
+>>> model = zoo.edge_transformer.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 4, 8)).shape
+torch.Size([4, 4, 8])
 """
 
 import math

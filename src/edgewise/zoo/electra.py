@@ -3,6 +3,15 @@
     replacedᵢ = v · gelu(W yᵢ + b) + c,   a score that token i is not the one that was written
 
 Paper: https://arxiv.org/abs/2003.10555. Parity: `transformers.ElectraForPreTraining`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.electra.Config(vocabulary=50, size=16, heads=2, hidden=32, layers=2, embedding=8)
+>>> model = zoo.electra.program(config).compile(R.out, seed=0)
+>>> model(
+...     token=numbers(torch.arange(9)), mask=torch.ones(9), segment=numbers(torch.zeros(9).long())
+... ).shape
+torch.Size([9, 16])
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,13 @@
 
 Paper: https://arxiv.org/abs/1706.03762, norms inside as in https://arxiv.org/abs/2002.04745.
 Parity: `torch.nn.TransformerEncoder(norm_first=True, norm=LayerNorm(d))`.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.encoder.Config(size=16, heads=2, hidden=32, layers=2)
+>>> model = zoo.encoder.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(9, 16)).shape
+torch.Size([9, 16])
 """
 
 from dataclasses import dataclass

@@ -8,6 +8,17 @@ Paper: https://arxiv.org/abs/2303.06147. Each kind of edge has a vector of its o
 features, the expander one for all, virtual nodes one in either direction. An edge that is also one
 of the expander counts as two. A virtual node attends to all nodes of its graph.
 Parity: the equations in plain torch.
+
+>>> import torch
+>>> from edgewise import R, rows, zoo
+>>> config = zoo.exphormer.Config(size=8, heads=2, degree=2)
+>>> model = zoo.exphormer.program(config).compile(R.out, seed=0)
+>>> model(
+...     x=torch.randn(6, 8),
+...     edge=rows([(0, 1), (1, 2)], torch.randn(2, 8)),
+...     virtual=torch.randn(1, 8),
+... ).shape
+torch.Size([6, 8])
 """
 
 import math

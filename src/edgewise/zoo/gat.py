@@ -6,6 +6,13 @@
 
 Paper: https://arxiv.org/abs/1710.10903. Parity: `torch_geometric.nn.GATConv`. Every row of `x`
 has a self-loop, so a node without edges gives its own zₕᵢ, as in PyG.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.gat.Config(inputs=8, outputs=2, heads=4)
+>>> model = zoo.gat.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 8), edge=torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+torch.Size([4, 8])
 """
 
 from collections.abc import Callable

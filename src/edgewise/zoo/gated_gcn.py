@@ -6,6 +6,13 @@
 Papers: https://arxiv.org/abs/1711.07553, https://arxiv.org/abs/2003.00982. In a network rows and
 edges have a norm, a relu and a residual connection. A node without edges gives U xᵢ.
 Parity: the equations in plain torch.
+
+>>> import torch
+>>> from edgewise import R, rows, zoo
+>>> config = zoo.gated_gcn.Config(inputs=8, outputs=3, edges=5)
+>>> model = zoo.gated_gcn.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 8), edge=rows([(0, 1), (1, 2)], torch.randn(2, 5))).shape
+torch.Size([4, 3])
 """
 
 from dataclasses import dataclass

@@ -6,6 +6,13 @@
 
 Paper: https://arxiv.org/abs/2105.14491. Parity: `torch_geometric.nn.GATv2Conv`. Every row of `x`
 has a self-loop, so a node without edges gives its own sₕᵢ, as in PyG.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.gatv2.Config(inputs=8, outputs=2, heads=4)
+>>> model = zoo.gatv2.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 8), edge=torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+torch.Size([4, 8])
 """
 
 from edgewise.language import F, Program, R, V, W

@@ -4,6 +4,13 @@
 
 Paper: https://arxiv.org/abs/1609.02907. Parity: `torch_geometric.nn.GCNConv`. Every row of `x`
 has a self-loop, so a node without edges keeps its own message, as in PyG.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.gcn.Config(inputs=8, outputs=3)
+>>> model = zoo.gcn.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 8), edge=torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+torch.Size([4, 3])
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,13 @@
 Paper: https://arxiv.org/abs/1810.00826. Parity: `torch_geometric.nn.GINConv` with a two-layer
 network and a learnable ε. The node itself and its neighbours are two rules, so a node without
 edges keeps (1 + ε) xᵢ, as in PyG.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.gin.Config(inputs=8, hidden=8, outputs=3)
+>>> model = zoo.gin.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 8), edge=torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+torch.Size([4, 3])
 """
 
 from dataclasses import dataclass

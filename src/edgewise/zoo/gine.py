@@ -4,6 +4,13 @@
 
 Paper: https://arxiv.org/abs/1905.12265. Parity: `torch_geometric.nn.GINEConv` with a two-layer
 network, a learnable ε and `edge_dim`. A node without edges keeps (1 + ε) xᵢ, as in PyG.
+
+>>> import torch
+>>> from edgewise import R, rows, zoo
+>>> config = zoo.gine.Config(inputs=8, hidden=8, outputs=3, edges=4)
+>>> model = zoo.gine.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 8), edge=rows([(0, 1), (1, 2)], torch.randn(2, 4))).shape
+torch.Size([4, 3])
 """
 
 from dataclasses import dataclass

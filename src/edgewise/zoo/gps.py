@@ -5,6 +5,13 @@
 
 Paper: https://arxiv.org/abs/2205.12454. Parity: `torch_geometric.nn.GPSConv` with `GINEConv`. A
 node attends to all nodes of its graph; random-walk encodings are `position(i)`.
+
+>>> import torch
+>>> from edgewise import R, rows, zoo
+>>> config = zoo.gps.Config(size=8, heads=2, edges=4)
+>>> model = zoo.gps.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 8), edge=rows([(0, 1), (1, 2)], torch.randn(2, 4))).shape
+torch.Size([4, 8])
 """
 
 from dataclasses import dataclass

@@ -6,6 +6,13 @@
 Paper: https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf,
 after https://arxiv.org/abs/1706.03762.
 Parity: `transformers.OpenAIGPTLMHeadModel`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.gpt.Config(vocabulary=50, size=16, heads=2, hidden=32, layers=2)
+>>> model = zoo.gpt.program(config).compile(R.logits, seed=0)
+>>> model(token=numbers(torch.arange(9))).shape
+torch.Size([9, 50])
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,13 @@
 
 Paper: https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf,
 after https://arxiv.org/abs/1706.03762. Parity: `transformers.GPT2LMHeadModel`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.gpt2.Config(vocabulary=50, size=16, heads=2, hidden=32, layers=2)
+>>> model = zoo.gpt2.program(config).compile(R.logits, seed=0)
+>>> model(token=numbers(torch.arange(9))).shape
+torch.Size([9, 50])
 """
 
 from dataclasses import dataclass

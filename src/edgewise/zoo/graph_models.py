@@ -1,4 +1,9 @@
-"""The graph networks of the zoo by name: each module has a `Network` and `network(config)`."""
+"""The graph networks of the zoo by name: each module has a `Network` and `network(config)`.
+
+>>> from edgewise import zoo
+>>> sorted(zoo.graph_models.GRAPH_MODELS)[:3]
+['appnp', 'basic_gnn', 'edge_transformer']
+"""
 
 from types import ModuleType
 

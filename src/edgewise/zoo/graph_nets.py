@@ -5,6 +5,15 @@
 
 Paper: https://arxiv.org/abs/1806.01261, of which other layers are special cases. Parity:
 `torch_geometric.nn.MetaLayer`. The mean of no edges is 0.
+
+>>> import torch
+>>> from edgewise import R, rows, zoo
+>>> config = zoo.graph_nets.Config(inputs=8, edges=4, globals=2, hidden=8, outputs=3)
+>>> model = zoo.graph_nets.program(config).compile(R.out, seed=0)
+>>> model(
+...     x=torch.randn(4, 8), edge=rows([(0, 1), (1, 2)], torch.randn(2, 4)), u=torch.randn(2)
+... ).shape
+torch.Size([4, 3])
 """
 
 from dataclasses import dataclass

@@ -6,6 +6,13 @@
 
 Paper: https://arxiv.org/abs/2012.09699. A node without edges is not changed by attention.
 Parity: the equations in plain torch.
+
+>>> import torch
+>>> from edgewise import R, rows, zoo
+>>> config = zoo.graph_transformer.Config(size=8, heads=2)
+>>> model = zoo.graph_transformer.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 8), edge=rows([(0, 1), (1, 2)], torch.randn(2, 8))).shape
+torch.Size([4, 8])
 """
 
 import math

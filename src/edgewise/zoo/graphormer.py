@@ -9,6 +9,13 @@ is `token("graph")` beside the nodes; its pairs have a bias of their own, and th
 are those of its row. `facts` gives the relations that are computed from edges:
 `distance(i, j, d)`, `path(i, j, n, k, l)`, `in_degree(i, d)` and `out_degree(i, d)`.
 Parity: the equations in plain torch.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.graphormer.Config(size=8, heads=2, hidden=16)
+>>> model = zoo.graphormer.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(5, 8), bias=torch.randn(2, 5, 5)).shape
+torch.Size([5, 8])
 """
 
 import math

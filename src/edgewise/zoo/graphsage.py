@@ -5,6 +5,13 @@
 Paper: https://arxiv.org/abs/1706.02216. Parity: `torch_geometric.nn.SAGEConv`. The two terms are
 two rules: of a node without edges only the first derives a value, so the mean counts as 0,
 as in PyG.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.graphsage.Config(inputs=8, outputs=3)
+>>> model = zoo.graphsage.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 8), edge=torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+torch.Size([4, 3])
 """
 
 from dataclasses import dataclass

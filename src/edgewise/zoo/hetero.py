@@ -7,6 +7,13 @@ Paper: https://arxiv.org/abs/1703.06103. Parity: `torch_geometric.nn.HeteroConv`
 which `to_hetero` makes too; there R_k and c_k are the sums of those of all types of edges that end
 in k. A type is a key, so 128 types of edges are one rule, not 128 modules.
 `edgewise.data.typed_graph` reads a `HeteroData`.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.hetero.Config(inputs=8, outputs=3, kinds=2, types=2)
+>>> model = zoo.hetero.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(3, 8), kind=[(0, 0), (1, 1), (2, 1)], edge=[(0, 1, 1), (2, 0, 0)]).shape
+torch.Size([3, 3])
 """
 
 from collections.abc import Mapping

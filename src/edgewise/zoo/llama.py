@@ -10,6 +10,13 @@ https://arxiv.org/abs/2310.06825 (Mistral), https://arxiv.org/abs/2505.09388 (Qw
 https://arxiv.org/abs/2408.00118 (Gemma 2), https://arxiv.org/abs/2503.19786 (Gemma 3),
 https://arxiv.org/abs/2404.14219 (Phi-3).
 Parity: `transformers.LlamaForCausalLM`, and those of the others.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.llama.Config(vocabulary=50, size=16, heads=2, hidden=32, layers=2, groups=1, d=8)
+>>> model = zoo.llama.program(config).compile(R.logits, seed=0)
+>>> model(token=numbers(torch.arange(9))).shape
+torch.Size([9, 50])
 """
 
 import math

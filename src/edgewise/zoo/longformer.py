@@ -5,6 +5,15 @@
 
 Paper: https://arxiv.org/abs/2004.05150. Parity: `transformers.LongformerModel`, whose
 `attention_window` is 2 · radius.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.longformer.Config(vocabulary=50, size=16, heads=2, hidden=32, layers=2)
+>>> model = zoo.longformer.program(config).compile(R.out, seed=0)
+>>> model(
+...     token=numbers(torch.arange(9)), mask=torch.ones(9), segment=numbers(torch.zeros(9).long())
+... ).shape
+torch.Size([9, 16])
 """
 
 from dataclasses import dataclass

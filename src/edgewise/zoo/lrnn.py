@@ -9,6 +9,13 @@ term. Positions k of a ring are counted from i, the same in both directions.
 
 Paper: https://arxiv.org/abs/1508.05128; rings as rules: https://arxiv.org/abs/2007.06286.
 Parity: the equations in plain torch.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.lrnn.Config(inputs=8, outputs=3, rings=(3,))
+>>> model = zoo.lrnn.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(3, 8), edge=[(0, 1), (1, 0), (1, 2), (2, 1), (0, 2), (2, 0)]).shape
+torch.Size([3, 3])
 """
 
 from dataclasses import dataclass, field

@@ -4,6 +4,15 @@
     aᵢ = xᵢ + O attention(norm1(x))ᵢ,   yᵢ = aᵢ + W₂ gelu(W₁ norm2(a)ᵢ),   outᵢ = norm(y)ᵢ
 
 Paper: https://arxiv.org/abs/1909.08053. Parity: `transformers.MegatronBertModel`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.megatron.Config(vocabulary=50, size=16, heads=2, hidden=32, layers=2)
+>>> model = zoo.megatron.program(config).compile(R.out, seed=0)
+>>> model(
+...     token=numbers(torch.arange(9)), mask=torch.ones(9), segment=numbers(torch.zeros(9).long())
+... ).shape
+torch.Size([9, 16])
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,13 @@
 Papers: https://arxiv.org/abs/2111.11418 (pooling in place of attention),
 https://arxiv.org/abs/2105.03824 (mixing without weights). Parity: `torch.nn.functional`, by
 the equations.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.mixing.Config(size=16, hidden=32, layers=2)
+>>> model = zoo.mixing.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(9, 16)).shape
+torch.Size([9, 16])
 """
 
 from dataclasses import dataclass

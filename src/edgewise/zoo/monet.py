@@ -5,6 +5,13 @@
 
 Paper: https://arxiv.org/abs/1611.08402. Parity: `torch_geometric.nn.GMMConv`. The
 pseudo-coordinates uᵢⱼ are data, or (1/√dᵢ, 1/√dⱼ) where edges have no features.
+
+>>> import torch
+>>> from edgewise import R, rows, zoo
+>>> config = zoo.monet.Config(inputs=8, outputs=3, edges=2)
+>>> model = zoo.monet.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 8), edge=rows([(0, 1), (1, 2)], torch.randn(2, 2))).shape
+torch.Size([4, 3])
 """
 
 from dataclasses import dataclass

@@ -8,6 +8,13 @@
 
 Paper: https://arxiv.org/abs/2106.06935, with DistMult's messages and the sum.
 Parity: the equations in plain torch.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.nbfnet.Config(relations=3, size=8, layers=2)
+>>> model = zoo.nbfnet.program(config).compile(R.score, seed=0)
+>>> model(relation=numbers(1), start=torch.eye(4)[0], edge=[(0, 1, 2), (2, 0, 3)], hide=[]).shape
+torch.Size([4])
 """
 
 from dataclasses import dataclass

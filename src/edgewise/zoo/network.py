@@ -5,6 +5,13 @@
 
 What follows the last layer is in `edgewise.zoo.graph_readouts`. Each model gives its layer;
 `edgewise.zoo.graph_models` lists them.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> program = zoo.gcn.network(zoo.network.Network(inputs=8, hidden=16, outputs=3))
+>>> model = program.compile(R.logits, seed=0).eval()
+>>> model(x=torch.randn(4, 8), edge=[(0, 1), (1, 2)]).shape
+torch.Size([4, 3])
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -21,17 +21,29 @@ FAR = -1e4  # exp(FAR) is 0 in every precision, and FAR leaves digits for a scor
 
 
 def linear(x: Atom, y: Atom, inputs: int, outputs: int) -> Statements:
-    """An affine map of every row: yᵢ = W xᵢ + b."""
+    """An affine map of every row: yᵢ = W xᵢ + b.
+
+    >>> linear(R.x, R.y, 8, 3)
+    [R.y(V.I) <= (R.x(V.I)["y.weight": 3, 8], W["y.bias"][3,])]
+    """
     return [y(V.I) <= affine(x(V.I), y.relation, inputs, outputs)]
 
 
 def affine(x: Expression, name: str, inputs: int, outputs: int) -> tuple[Expression, Weight]:
-    """W x + b, as the two items of a body that is summed."""
+    """W x + b, as the two items of a body that is summed.
+
+    >>> R.y(V.I) <= affine(R.x(V.I), "up", 8, 3)
+    R.y(V.I) <= (R.x(V.I)["up.weight": 3, 8], W["up.bias"][3,])
+    """
     return x[W[f"{name}.weight"][outputs, inputs]], W[f"{name}.bias"][outputs,]
 
 
 def affine_of(x: Expression, name: str, inputs: int, outputs: int) -> Expression:
-    """W x + b as one expression."""
+    """W x + b as one expression.
+
+    >>> R.y(V.I) <= F.relu(affine_of(R.x(V.I), "up", 8, 3))
+    R.y(V.I) <= F.relu(R.x(V.I)["up.weight": 3, 8] + W["up.bias"][3,])
+    """
     product, bias = affine(x, name, inputs, outputs)
     return product + bias
 
@@ -40,12 +52,19 @@ def layer_norm(x: Atom, y: Atom, size: int, *, eps: float = 1e-5) -> Statements:
     """Layer normalisation with a learnable gain and bias: yᵢ = g ⊙ norm(xᵢ) + b.
 
     https://arxiv.org/abs/1607.06450
+
+    >>> len(layer_norm(R.x, R.y, 8))
+    1
     """
     return [y(V.I) <= layer_norm_of(x(V.I), y.relation, size, eps=eps)]
 
 
 def layer_norm_of(x: Expression, name: str, size: int, *, eps: float = 1e-5) -> Expression:
-    """Layer normalisation inside an expression."""
+    """Layer normalisation inside an expression.
+
+    >>> (R.y(V.I) <= layer_norm_of(R.x(V.I), "norm", 8)).head
+    R.y(V.I)
+    """
     return _scaled(F.norm(eps=eps)(x), name, size)
 
 
@@ -64,6 +83,9 @@ def batch_norm(
     averages, which are weights, move towards them; otherwise they are the averages.
 
     https://arxiv.org/abs/1502.03167
+
+    >>> (R.y(V.I) <= batch_norm(R.x(V.I), "norm", 8)).head
+    R.y(V.I)
     """
     mean = W[f"{name}.mean"][size,].filled(0.0).fixed()
     variance = W[f"{name}.variance"][size,].filled(1.0).fixed()
@@ -75,18 +97,29 @@ def rms_norm(x: Atom, y: Atom, size: int, *, eps: float = 1e-6) -> Statements:
     """Division by the root of the mean square, with a learnable gain: yᵢ = g ⊙ xᵢ / rms(xᵢ).
 
     https://arxiv.org/abs/1910.07467
+
+    >>> rms_norm(R.x, R.y, 8)
+    [R.y(V.I) <= F.rms_norm(eps=1e-06)(R.x(V.I)) * W["y.gain"][8,].filled(1.0)]
     """
     gain = W[f"{y.relation}.gain"][size,].filled(1.0)
     return [y(V.I) <= F.rms_norm(eps=eps)(x(V.I)) * gain]
 
 
 def dropout(x: Atom, y: Atom, p: float) -> Statements:
-    """Every element is 0 with probability p and divided by 1 − p otherwise, in training only."""
+    """Every element is 0 with probability p and divided by 1 − p otherwise, in training only.
+
+    >>> dropout(R.x, R.y, 0.1)
+    [R.y(V.I) <= F.dropout(0.1)(R.x(V.I))]
+    """
     return [y(V.I) <= dropped(x(V.I), p)]
 
 
 def dropped(x: Expression, p: float) -> Expression:
-    """Dropout inside an expression; with p = 0 the expression itself."""
+    """Dropout inside an expression; with p = 0 the expression itself.
+
+    >>> R.y(V.I) <= dropped(R.x(V.I), 0.1)
+    R.y(V.I) <= F.dropout(0.1)(R.x(V.I))
+    """
     return F.dropout(p)(x) if p else x
 
 
@@ -104,6 +137,9 @@ def residual(
     """A residual connection: yᵢ = xᵢ + dropout(W zᵢ + b), or without b.
 
     If z is not derived for every row, two rules leave the other rows unchanged.
+
+    >>> residual(R.x, R.z, R.y, 8, 8, 0.0)
+    [R.y(V.I) <= R.x(V.I) + (R.z(V.I)["y.weight": 8, 8] + W["y.bias"][8,])]
     """
     weight, shift = affine(z(V.I), y.relation, inputs, outputs)
     added = dropped(weight + shift if bias else weight, p)
@@ -111,7 +147,11 @@ def residual(
 
 
 def heads(x: Atom, y: Atom, size: int, d: int, *, bias: bool = True) -> Statements:
-    """A projection to d features per head: yₕᵢ = Wₕ xᵢ + bₕ."""
+    """A projection to d features per head: yₕᵢ = Wₕ xᵢ + bₕ.
+
+    >>> heads(R.x, R.q, 8, 4)
+    [R.q(V.H, V.I) <= (R.x(V.I)[W["q.weight"](V.H)[4, 8]], W["q.bias"](V.H)[4,])]
+    """
     name = y.relation
     items: tuple[Expression, ...] = (x(V.I)[W[f"{name}.weight"](V.H)[d, size]],)
     items += (W[f"{name}.bias"](V.H)[d,],) if bias else ()
@@ -144,6 +184,13 @@ def attention(
     - scores: terms added to the score, expressions of `V.H`, `V.I` and `V.J`.
     - rotate: rotate queries and keys by their positions; see `rotary`.
     - p: the dropout of weights.
+
+    >>> import torch
+    >>> from edgewise import Program
+    >>> rules = attention(R.x, R.y, 8, 2, where=(R.special.leq(V.J, V.I),))
+    >>> model = Program(rules, domains={V.H: 2}).compile(R.y, seed=0)
+    >>> model(x=torch.randn(5, 8)).shape
+    torch.Size([5, 8])
     """
     from edgewise.zoo import encoder, layers  # which are made of parts
 
@@ -173,6 +220,9 @@ def present(mask: Atom, y: Atom) -> Statements:
     """yᵢ = log(maskᵢ): 0 for a token, −∞ for padding. Added to scores it is a condition.
 
     A pair of which one row is padding has the weight 0, and is not computed.
+
+    >>> present(R.mask, R.padding)
+    [R.padding(V.I) <= F.log(R.mask(V.I))]
     """
     return [y(V.I) <= F.log(mask(V.I))]
 
@@ -191,6 +241,9 @@ def relative(
     bₕᵢⱼ = tableₕ[bucket(j − i)], derived as y(H, I, J); `B` needs the domain of the buckets.
 
     https://arxiv.org/abs/1910.10683
+
+    >>> len(relative(R.x, R.bias, buckets=8, far=16))
+    1
     """
     rows = R.hidden[x.relation]
     bucket = R.special.bucket if both else R.special.bucket_before
@@ -203,6 +256,9 @@ def rotary(x: Atom, speeds: Sequence[float] | Atom, *, amplitude: float = 1.0) -
     """The cos and sin of the angles i · speed of every position i of x, times `amplitude`.
 
     https://arxiv.org/abs/2104.09864
+
+    >>> len(rotary(R.x, [1.0, 0.1]))
+    3
     """
     speed = speeds if isinstance(speeds, Atom) else W.speed[list(speeds)].fixed()
     return [
@@ -214,12 +270,20 @@ def rotary(x: Atom, speeds: Sequence[float] | Atom, *, amplitude: float = 1.0) -
 
 
 def times(x: Expression, factor: float) -> Expression:
-    """A fixed multiple; of 1, the expression itself."""
+    """A fixed multiple; of 1, the expression itself.
+
+    >>> R.y(V.I) <= times(R.x(V.I), 0.5)
+    R.y(V.I) <= R.x(V.I) * 0.5
+    """
     return x if factor == 1 else x * factor
 
 
 def rotated(x: Atom, y: Atom) -> Statements:
-    """Rotary embedding: pairs of features rotated by the angles of their position."""
+    """Rotary embedding: pairs of features rotated by the angles of their position.
+
+    >>> rotated(R.q, R.turned)
+    [R.turned(V.H, V.I) <= F.rotate(R.q(V.H, V.I), R.cos(V.I), R.sin(V.I))]
+    """
     return [y(V.H, V.I) <= F.rotate(x(V.H, V.I), R.cos(V.I), R.sin(V.I))]
 
 
@@ -235,7 +299,11 @@ def speeds(d: int, base: float = 10_000.0) -> tuple[float, ...]:
 def feed_forward(
     x: Atom, y: Atom, size: int, hidden: int, *, activation: Function = F.relu, p: float = 0.0
 ) -> Statements:
-    """A hidden layer for every row: yᵢ = dropout(activation(W xᵢ + b))."""
+    """A hidden layer for every row: yᵢ = dropout(activation(W xᵢ + b)).
+
+    >>> feed_forward(R.x, R.y, 8, 32, activation=F.gelu)
+    [(R.y(V.I) <= (R.x(V.I)["y.weight": 32, 8], W["y.bias"][32,])) | [F.gelu]]
+    """
     functions = [activation, F.dropout(p)] if p else [activation]
     return [(y(V.I) <= affine(x(V.I), y.relation, size, hidden)) | functions]
 
@@ -244,6 +312,9 @@ def embedding(token: Atom, y: Atom, size: int) -> Statements:
     """The learnable vector of the token T that stands at I: `token(I, T)` is a fact.
 
     `T` needs the domain of the vocabulary: `Program(..., domains={V.T: 30_000})`.
+
+    >>> embedding(R.token, R.x, 8)
+    [R.x(V.I) <= R.token(V.I, V.T)[W["x.weight"](V.T)[8,]]]
     """
     return [y(V.I) <= token(V.I, V.T)[W[f"{y.relation}.weight"](V.T)[size,]]]
 
@@ -254,6 +325,10 @@ def convolution(
     """A convolution over rows: its rules, and Σₖ Wₖ x(step · i + k − (taps − 1)/2) + b.
 
     Rows beyond the ends count as 0.
+
+    >>> rules, sum_of_taps = convolution(R.x, "conv", 8, 4, 3)
+    >>> len(rules)
+    3
     """
     found, before = R[f"{name}_taps"], (taps - 1) // 2
     row = R.hidden[x.relation](V.C), R.special.mul(V.I, step, V.C)
@@ -266,13 +341,24 @@ def convolution(
 
 
 def readout(x: Atom, y: Atom, inputs: int, outputs: int) -> Statements:
-    """One value for all rows: y = W meanᵢ xᵢ + b."""
+    """One value for all rows: y = W meanᵢ xᵢ + b.
+
+    >>> readout(R.x, R.y, 8, 3)
+    [(R.y_mean <= R.x(V.I)) | [F.avg_agg], R.y <= (R.y_mean["y.weight": 3, 8], W["y.bias"][3,])]
+    """
     mean = R[f"{y.relation}_mean"]
     return [(mean <= x(V.I)) | [F.avg_agg], y <= affine(mean, y.relation, inputs, outputs)]
 
 
 def neighbourhood(x: Atom, edge: Atom, neighbour: Atom) -> Statements:
-    """neighbour(i, j): the edges, with a self-loop for every row of x."""
+    """neighbour(i, j): the edges, with a self-loop for every row of x.
+
+    >>> for rule in neighbourhood(R.x, R.edge, R.neighbour):
+    ...     print(rule)
+    R.neighbour(V.I, V.J) <= R._edge(V.I, V.J)
+    R.neighbour(V.I, V.I) <= R._x(V.I)
+    R.neighbour/2 | [F.max]
+    """
     return [
         neighbour(V.I, V.J) <= R.hidden[edge.relation](V.I, V.J),
         neighbour(V.I, V.I) <= R.hidden[x.relation](V.I),

@@ -4,6 +4,15 @@
 
 Papers: https://arxiv.org/abs/2306.11644, https://arxiv.org/abs/2309.05463.
 Parity: `transformers.PhiForCausalLM`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.phi.Config(
+...     vocabulary=50, size=16, heads=2, hidden=32, layers=2, groups=2, d=8, rotated=4
+... )
+>>> model = zoo.phi.program(config).compile(R.logits, seed=0)
+>>> model(token=numbers(torch.arange(9))).shape
+torch.Size([9, 50])
 """
 
 from dataclasses import dataclass

@@ -10,6 +10,15 @@ and those of different buckets weigh exactly 0; the published code sorts by buck
 
 Paper: https://arxiv.org/abs/2001.04451. Parity: `transformers.ReformerModel` without rounds, which
 is what it computes inside a chunk; `torch`, by the equations, with them.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.reformer.Config(
+...     vocabulary=50, size=16, heads=2, hidden=32, layers=2, directions=2, rounds=2
+... )
+>>> model = zoo.reformer.program(config).compile(R.logits, seed=0)
+>>> model(token=numbers(torch.arange(9))).shape
+torch.Size([9, 50])
 """
 
 import math

@@ -8,6 +8,13 @@
 Paper: https://arxiv.org/abs/2210.05062 (Relational Transformer). Every node attends to every node
 of its graph, so every pair has a vector: in a network a bias, and W eᵢⱼ more along an edge.
 Parity: the equations in plain torch.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.relational_attention.Config(size=8, heads=2, edges=4)
+>>> model = zoo.relational_attention.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(5, 8), edge=torch.randn(5, 5, 4)).shape
+torch.Size([5, 8])
 """
 
 import math

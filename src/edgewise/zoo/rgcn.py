@@ -5,6 +5,13 @@
 Paper: https://arxiv.org/abs/1703.06103. Parity: `torch_geometric.nn.RGCNConv`. The root and the
 neighbours are two rules: a node derives no mean for a type of edge that it lacks, so that type
 adds nothing, as in PyG.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.rgcn.Config(inputs=8, outputs=3, types=2)
+>>> model = zoo.rgcn.program(config).compile(R.out, seed=0)
+>>> model(x=torch.randn(4, 8), edge=[(0, 1, 1), (2, 0, 3)]).shape
+torch.Size([4, 3])
 """
 
 from dataclasses import dataclass

@@ -8,6 +8,18 @@
 
 Papers: https://arxiv.org/abs/1406.1078, https://arxiv.org/abs/1508.04025 (attention).
 Parity: `torch.nn.GRU` and Luong's equations in plain torch.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.rnn.Config(source_words=50, target_words=40, size=8)
+>>> model = zoo.rnn.program(config).compile(R.logits, seed=0)
+>>> model(
+...     source=numbers([5, 6, 7]),
+...     mask=torch.ones(3),
+...     end=torch.tensor([0.0, 0.0, 1.0]),
+...     target=numbers([1, 2]),
+... ).shape
+torch.Size([2, 40])
 """
 
 from dataclasses import dataclass

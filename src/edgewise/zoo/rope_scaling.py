@@ -29,7 +29,12 @@ MOST = 1e30
 
 @dataclass(frozen=True)
 class Linear:
-    """Every turn is slowed by `factor`."""
+    """Every turn is slowed by `factor`.
+
+    >>> from edgewise import zoo
+    >>> zoo.llama.Config(length=8192, scaling=Linear(4.0)).scaling
+    Linear(factor=4.0)
+    """
 
     factor: float
     amplitude: ClassVar[float] = 1.0
@@ -40,7 +45,11 @@ class Linear:
 
 @dataclass(frozen=True)
 class Llama3:
-    """Features that turn less than `low` times in `length` tokens are slowed, above `high` not."""
+    """Features that turn less than `low` times in `length` tokens are slowed, above `high` not.
+
+    >>> Llama3(factor=8.0, low=1.0, high=4.0, length=8192)
+    Llama3(factor=8.0, low=1.0, high=4.0, length=8192)
+    """
 
     factor: float
     low: float
@@ -62,6 +71,9 @@ class Yarn:
     """A ramp between the features that turn `fast` and `slow` times in `length` tokens.
 
     Queries and keys are multiplied by `amplitude`; `truncate`: the ramp is between integers.
+
+    >>> Yarn(factor=4.0, length=4096, amplitude=1.1)
+    Yarn(factor=4.0, length=4096, amplitude=1.1, fast=32.0, slow=1.0, truncate=True)
     """
 
     factor: float
@@ -90,7 +102,11 @@ class Yarn:
 
 @dataclass(frozen=True)
 class Factors:
-    """Every turn is slowed by a factor of its own, queries and keys multiplied by `amplitude`."""
+    """Every turn is slowed by a factor of its own, queries and keys multiplied by `amplitude`.
+
+    >>> Factors((1.0, 2.0), amplitude=1.1)
+    Factors(factors=(1.0, 2.0), amplitude=1.1)
+    """
 
     factors: Speeds
     amplitude: float
@@ -101,7 +117,12 @@ class Factors:
 
 @dataclass(frozen=True)
 class Dynamic:
-    """The base is base · (factor · n / length − factor + 1)^(d / (d − 2)) for n > length tokens."""
+    """The base is base · (factor · n / length − factor + 1)^(d / (d − 2)) for n > length tokens.
+
+    >>> from edgewise import zoo
+    >>> zoo.llama.Config(scaling=Dynamic(factor=2.0, length=2048)).scaling
+    Dynamic(factor=2.0, length=2048)
+    """
 
     factor: float
     length: float
@@ -123,6 +144,9 @@ class LongRope:
     """Turns are slowed by the factors `long` in texts of more than `length` tokens, else `short`.
 
     Queries and keys are multiplied by `amplitude`.
+
+    >>> LongRope(short=(1.0, 1.0), long=(1.0, 4.0), length=4096, amplitude=1.2)
+    LongRope(short=(1.0, 1.0), long=(1.0, 4.0), length=4096, amplitude=1.2)
     """
 
     short: Speeds

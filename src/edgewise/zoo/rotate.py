@@ -4,6 +4,13 @@
 
 Paper: https://arxiv.org/abs/1902.10197.
 Parity: the equation in torch's complex numbers.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.rotate.Config(entities=10, relations=3, size=8)
+>>> model = zoo.rotate.program(config).compile(R.score, seed=0)
+>>> model(head=numbers([2, 5]), relation=numbers([0, 1]), candidate=numbers(torch.arange(10))).shape
+torch.Size([2, 10])
 """
 
 from dataclasses import dataclass

@@ -10,6 +10,13 @@ Every feature c is a mixture of chains of its own. A chain k₁ … k_L has the 
 
 Papers: https://arxiv.org/abs/1702.08367 (Neural LP), https://arxiv.org/abs/1911.00055 (DRUM).
 Parity: products of adjacency matrices in plain torch.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.soft_rules.Config(relations=3, length=2, rank=2)
+>>> model = zoo.soft_rules.program(config).compile(R.score, seed=0)
+>>> model(relation=numbers(1), start=torch.eye(4)[0], edge=[(0, 1, 2), (2, 0, 3)], hide=[]).shape
+torch.Size([4])
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,6 +7,13 @@ A token of the fixed far half that attends to nothing is unchanged by attention.
 
 Paper: https://arxiv.org/abs/1904.10509. Parity: `torch` written from the paper's equations in
 tests/zoo/test_sparse.py.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.sparse.Config(vocabulary=50, size=16, heads=2, hidden=32, layers=2, step=3)
+>>> model = zoo.sparse.program(config).compile(R.logits, seed=0)
+>>> model(token=numbers(torch.arange(9))).shape
+torch.Size([9, 50])
 """
 
 from dataclasses import dataclass

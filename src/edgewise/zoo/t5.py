@@ -4,6 +4,17 @@
     and in the decoder, between the two: + O′ attention(norm(a) over the encoder)
 
 Paper: https://arxiv.org/abs/1910.10683. Parity: `transformers.T5ForConditionalGeneration`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.t5.Config(
+...     vocabulary=50, size=16, heads=2, hidden=32, layers=2, d=8, decoder_layers=2
+... )
+>>> model = zoo.t5.program(config).compile(R.logits, seed=0)
+>>> model(
+...     source=numbers(torch.arange(9)), mask=torch.ones(9), target=numbers(torch.arange(5))
+... ).shape
+torch.Size([5, 50])
 """
 
 from dataclasses import dataclass

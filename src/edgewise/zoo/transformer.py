@@ -9,6 +9,17 @@ end (pre-norm). A `graph` is that of both stacks; the decoder attends to all row
 Papers: https://arxiv.org/abs/1706.03762, https://arxiv.org/abs/2002.04745 (pre-norm),
 https://arxiv.org/abs/2108.12409 (ALiBi), https://arxiv.org/abs/1910.10683 (relative).
 Parity: `torch.nn.TransformerEncoder` and `torch.nn.TransformerDecoder`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.transformer.Config(
+...     vocabulary=50, size=16, heads=2, hidden=32, layers=2, decoder_layers=2
+... )
+>>> model = zoo.transformer.program(config).compile(R.logits, seed=0)
+>>> model(
+...     source=numbers(torch.arange(9)), mask=torch.ones(9), target=numbers(torch.arange(5))
+... ).shape
+torch.Size([5, 50])
 """
 
 import math

@@ -9,6 +9,15 @@ flows through it.
 
 Paper: https://arxiv.org/abs/1901.02860. Parity: `torch`, by the equations, in
 tests/zoo/test_memory.py.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.transformer_xl.Config(
+...     vocabulary=50, size=16, heads=2, hidden=32, layers=2, memory=4
+... )
+>>> model = zoo.transformer_xl.program(config).compile(R.logits, seed=0)
+>>> model(token=numbers(torch.arange(9)), memory=torch.zeros(2, 4, 16)).shape
+torch.Size([9, 50])
 """
 
 from collections.abc import Callable

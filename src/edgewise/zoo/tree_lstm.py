@@ -8,6 +8,13 @@
 Words without dependents are the first level, the root is the last.
 
 Paper: https://arxiv.org/abs/1503.00075. Parity: the equations in plain torch, word by word.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.tree_lstm.Config(words=50, size=8, outputs=2)
+>>> model = zoo.tree_lstm.program(config).compile(R.logits, seed=0)
+>>> model(token=numbers([7, 8, 9]), arc=[(0, 1), (2, 1)], root=[(1,)]).shape
+torch.Size([2])
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,12 @@
     score(q, k)             that of the entities candidate(q, k), such as negative samples
 
 A model gives `anchor(q)`, what the query asks for, as a vector that is compared with entities.
+
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.distmult.Config(entities=10, relations=3, size=8)
+>>> model = zoo.distmult.program(config).compile(R.score, seed=0)
+>>> model(head=numbers([2, 5]), relation=numbers([0, 1])).shape
+torch.Size([2, 10])
 """
 
 from collections.abc import Callable

@@ -3,6 +3,13 @@
     x₀ = class + position(0),   xᵢ = W patchᵢ + b + position(i),   then an encoder, norms inside
 
 Paper: https://arxiv.org/abs/2010.11929. Parity: `transformers.ViTForImageClassification`.
+
+>>> import torch
+>>> from edgewise import R, zoo
+>>> config = zoo.vit.Config(image=8, patch=4, size=16, heads=2, hidden=32, layers=2, classes=3)
+>>> model = zoo.vit.program(config).compile(R.logits, seed=0)
+>>> model(pixel=torch.randn(3, 8, 8)).shape
+torch.Size([3])
 """
 
 from dataclasses import dataclass

@@ -3,6 +3,15 @@
     hₜ = gelu(Σₖ C₁ₖ featureₜ₊ₖ₋₁ + b₁),   xᵢ = gelu(Σₖ C₂ₖ h₂ᵢ₊ₖ₋₁ + b₂) + position(i),   k ≤ 2
 
 Paper: https://arxiv.org/abs/2212.04356. Parity: `transformers.WhisperForConditionalGeneration`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.whisper.Config(
+...     vocabulary=50, size=16, heads=2, hidden=32, layers=2, decoder_layers=2, mels=4, frames=5
+... )
+>>> model = zoo.whisper.program(config).compile(R.logits, seed=0)
+>>> model(feature=torch.randn(10, 4), target=numbers(torch.arange(5))).shape
+torch.Size([5, 50])
 """
 
 from dataclasses import dataclass

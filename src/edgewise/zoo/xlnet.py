@@ -8,6 +8,15 @@ the first with the same weights, never to their own token. `hides(i, j)` is 1 wh
 to j: it encodes the factorisation order.
 
 Paper: https://arxiv.org/abs/1906.08237. Parity: `transformers.XLNetModel`.
+
+>>> import torch
+>>> from edgewise import R, numbers, zoo
+>>> config = zoo.xlnet.Config(vocabulary=50, size=16, heads=2, hidden=32, layers=2)
+>>> model = zoo.xlnet.program(config).compile(R.out, seed=0)
+>>> model(
+...     token=numbers(torch.arange(9)), mask=torch.ones(9), segment=numbers(torch.zeros(9).long())
+... ).shape
+torch.Size([9, 16])
 """
 
 from dataclasses import dataclass

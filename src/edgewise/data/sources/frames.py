@@ -51,6 +51,7 @@ def _frame(name: str, frame: Any) -> Any:
     """A frame that DuckDB reads."""
     kind = type(frame).__module__.partition(".")[0]
     if kind in FRAMES:
+        _refuse_same_names(name, getattr(frame, "column_names", None) or frame.columns)
         return frame
     if not isinstance(frame, Mapping):
         raise UnreadableSource(
@@ -74,6 +75,18 @@ def _frame(name: str, frame: Any) -> Any:
     except (pyarrow.ArrowException, OverflowError) as problem:
         help = "the values of a column are of one type; None is null"
         raise unreadable(f"table `{named(name)}`", problem, help) from None
+
+
+def _refuse_same_names(name: str, columns: Any) -> None:
+    """DuckDB renames the second of two columns."""
+    names = [str(column) for column in columns]
+    twice = [column for at, column in enumerate(names) if column in names[:at]]
+    if twice:
+        raise UnreadableSource(
+            f"table `{named(name)}` has two columns `{named(twice[0])}`",
+            caller(),
+            "give every column a name of its own",
+        )
 
 
 def _plain(column: Any) -> Any:

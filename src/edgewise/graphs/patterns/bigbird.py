@@ -77,7 +77,11 @@ class bigbird(Pattern):
             )
 
     def per_head(self) -> per_head:
-        """The patterns of all heads."""
+        """The patterns of all heads.
+
+        >>> bigbird(block=2, random=1, heads=3).per_head().dense(16).shape
+        torch.Size([3, 16, 16])
+        """
         return per_head(*(replace(self, head=head) for head in range(self.heads)))
 
     @property

@@ -40,7 +40,11 @@ class binary_partition(Pattern):
 
     @property
     def sizes(self) -> list[int]:
-        """The number of nodes of each level, the tokens first."""
+        """The number of nodes of each level, the tokens first.
+
+        >>> binary_partition(1, tokens=4).sizes
+        [4, 2, 1]
+        """
         out = [self.tokens]
         while out[-1] > 1:
             out.append(-(-out[-1] // 2))
@@ -51,7 +55,11 @@ class binary_partition(Pattern):
         return sum(self.sizes)
 
     def covers(self, node: Tensor) -> tuple[Tensor, Tensor]:
-        """The tokens first ≤ t < last under each node."""
+        """The tokens first ≤ t < last under each node.
+
+        >>> binary_partition(1, tokens=4).covers(torch.tensor([0, 6]))
+        (tensor([0, 0]), tensor([1, 4]))
+        """
         numbers = IntArray(node, "node").array
         if numbers.size and (numbers.min() < 0 or numbers.max() >= self.nodes):
             wrong = numbers.max() if numbers.min() >= 0 else numbers.min()
@@ -73,7 +81,11 @@ class binary_partition(Pattern):
 
     def edge_types(self) -> Tensor:
         """The type of each pair of `edges(nodes)`: (2k + 1)·min(level, clip) + 2·position, plus 1
-        on the left; 2k replaces 2·position for a token and itself, and a span and its tokens."""
+        on the left; 2k replaces 2·position for a token and itself, and a span and its tokens.
+
+        >>> binary_partition(1, tokens=4).edge_types().shape
+        torch.Size([22])
+        """
         row, first, count, base, step = self._runs()
         key = np.repeat(row, count) * max(self.nodes, 1) + ranges(first, count)
         kind = ranges(base, count, step)

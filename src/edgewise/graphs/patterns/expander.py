@@ -43,7 +43,11 @@ class expander(Pattern):
 
     @property
     def ramanujan_bound(self) -> float:
-        """2√(k - 1)."""
+        """2√(k - 1).
+
+        >>> round(expander(4, seed=0).ramanujan_bound, 3)
+        3.464
+        """
         return 2 * sqrt(self.k - 1)
 
     def compute_rows(self, n: int, m: int) -> Rows:

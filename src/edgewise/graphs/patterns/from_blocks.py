@@ -56,6 +56,11 @@ def from_block_mask(mask: "BlockMask", head: int = 0) -> Pattern:
     """The pairs of one head of FlexAttention's `BlockMask`.
 
     `mask_mod` is evaluated in partial blocks only; time and memory O(partial blocks).
+
+    >>> from torch.nn.attention.flex_attention import create_block_mask
+    >>> mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 256, 256, device="cpu")
+    >>> from_block_mask(mask).count(256)
+    32896
     """
     from torch.nn.attention.flex_attention import BlockMask
 

@@ -41,7 +41,11 @@ class sparse_transformer(Pattern):
         fixed(self.step, self.width)
 
     def halves(self) -> per_head:
-        """The local and the strided or fixed half, for alternating heads."""
+        """The local and the strided or fixed half, for alternating heads.
+
+        >>> sparse_transformer(4).halves()
+        per_head(causal() & window(4), causal() & strided(4))
+        """
         if self.kind == "strided":
             return per_head(causal() & window(self.step), causal() & strided(self.step))
         return per_head(causal() & blocks(self.step), causal() & fixed(self.step, self.width))

@@ -69,8 +69,9 @@ class predicate(Pattern):
             raise BadPredicate(
                 f"the predicate raised {safe_repr(problem)}",
                 caller(),
-                "write it of two tensors of integers, as `lambda i, j: (i - j) % 3 == 0`; of a "
-                "`mask_mod`, `lambda i, j: mask_mod(0, 0, i, j)`",
+                "write it of two tensors of integers and join conditions by `&` and `|`, as "
+                "`lambda i, j: (j <= i) & (i - j < 3)`; of a `mask_mod`, "
+                "`lambda i, j: mask_mod(0, 0, i, j)`",
             ) from problem
         if not isinstance(found, Tensor) or found.dtype != torch.bool:
             kind = found.dtype if isinstance(found, Tensor) else type(found).__name__

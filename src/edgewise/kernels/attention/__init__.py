@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments, term_arguments, traced
+from edgewise.kernels.attention import arguments, sliced, term_arguments, traced
 from edgewise.kernels.attention import operator as operator
 from edgewise.kernels.attention.arguments import warn_counted_once
 from edgewise.kernels.attention.autocast import in_autocast, without_autocast
@@ -20,9 +20,10 @@ from edgewise.kernels.attention.contract import (
     TermInputs,
     default_scale,
 )
-from edgewise.kernels.attention.errors import refuse_context_parallel
+from edgewise.kernels.attention.errors import is_dtensor, refuse_context_parallel
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, Choice, choose
+from edgewise.kernels.attention.selected import select_blocks, selected_attention
 from edgewise.kernels.attention.split import Graph
 from edgewise.kernels.attention.trace_names import is_traced
 from edgewise.scores.score import Score
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IMPLEMENTATIONS", "Case", "Choice", "Prepared", "attention", "case_of", "choose", "prepare",
+    "select_blocks", "selected_attention",
 ]  # fmt: skip
 
 
@@ -144,9 +146,24 @@ def attention(
         on_ranks = import_module("edgewise.distributed.attention").on_mesh
         return on_ranks((q, k, v), graph, (mesh, shards), options, others, lengths)
     if bare and (key := key_of(q, k, v, graph, options)) is not None:
+        if offset and q.shape[-2] == 1 and (run := _one_run(k, v, graph, options)) is not None:
+            k, v = k[..., slice(*run), :], v[..., slice(*run), :]
+            if (out := sliced.one_query(q, k, v, options)) is not None:
+                return out
+            return attention(
+                q, k, v, scale=scale, return_lse=return_lse, return_weights=return_weights
+            )
         prepared = recall(graph, key)
         if prepared is not None and not prepared.warns:
             return prepared.call(q, k, v, NO_INPUTS)
+    if is_dtensor(q) or is_dtensor(k) or is_dtensor(v):
+        on_dtensors = import_module("edgewise.distributed.sharded_tensors").attention_on_dtensors
+        names = ("scale", "dropout", "offset", "return_lse", "return_weights", "kernel")
+        named = dict(zip(names, options, strict=True)) | {"bias": bias, "score": score}
+        edges = {"edge_bias": edge_bias, "edge_scale": edge_scale, "edge_key": edge_key}
+        return on_dtensors(
+            (q, k, v), graph, **named, **edges, edge_value=edge_value, lengths=lengths
+        )
     bias, combined = term_arguments.scores_of(bias, score)
     terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
     key = key_with_terms(q, k, v, graph, options, combined, terms)
@@ -164,6 +181,17 @@ def attention(
     return prepared.call(
         q, k, v, TermInputs._make((*terms, term_arguments.constants_at(combined.tables, q.device)))
     )
+
+
+def _one_run(
+    k: Tensor, v: Tensor, graph: object, options: tuple[Any, ...]
+) -> tuple[int, int] | None:
+    """The keys of one query after `offset` tokens in a cache, where they are a slice of it: another
+    step is then a call like the last one."""
+    _, dropout, offset, _, _, kernel = options
+    if dropout or kernel is not None or offset < 0 or k.shape[-2] != v.shape[-2]:
+        return None
+    return sliced.run_at(graph, offset, k.shape[-2])
 
 
 def prepare(

@@ -17,7 +17,7 @@ from edgewise.graphs.errors import NotAPattern, SizeMismatch
 from edgewise.graphs.families import Family, per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.full import full
-from edgewise.kernels.attention.contract import DTYPES, Case, EdgeTerm
+from edgewise.kernels.attention.contract import DTYPES, Case, EdgeTerm, allows_tf32
 from edgewise.kernels.attention.errors import (
     AttentionShape,
     BadOption,
@@ -135,7 +135,8 @@ def build_case(
     q, _, v = tensors
     b, g, n, d = q.shape
     m, dv = v.shape[-2:]
-    case = Case(b, g, n, m, d, dv, q.dtype, device, graph, scale)
+    rounded = allows_tf32(q.dtype, device)
+    case = Case(b, g, n, m, d, dv, q.dtype, device, graph, scale, tf32=rounded)
     try:
         case.pairs  # noqa: B018
     except SizeMismatch as error:

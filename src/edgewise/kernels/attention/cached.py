@@ -15,6 +15,7 @@ from edgewise.graphs.cache import cache_of
 from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.full import full
+from edgewise.kernels.attention.contract import allows_tf32
 from edgewise.kernels.attention.prepared import Prepared
 from edgewise.kernels.attention.split import Graph
 from edgewise.scores.score import S, Score
@@ -48,7 +49,8 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, graph: object, options: tuple[Any, .
         return None
     if (q.layout, k.layout, v.layout) != STRIDED:
         return None
-    return shapes, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, options
+    rounded = allows_tf32(q.dtype, q.device.type)
+    return shapes, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, options, rounded
 
 
 def key_with_terms(

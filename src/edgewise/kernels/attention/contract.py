@@ -86,6 +86,7 @@ class Case:
     scale: float
     features: frozenset[str] = frozenset()
     score: Node = S  # what is made of the scaled dot product
+    tf32: bool = False  # whether products of float32 are rounded to TF32, as torch allows
 
     def __post_init__(self) -> None:
         # what is cached with a graph must not hold the object that its users hold
@@ -255,6 +256,16 @@ def cached_by_case(function: Function) -> Function:
         return entries[key]
 
     return call  # type: ignore[return-value]
+
+
+def allows_tf32(dtype: torch.dtype, device: str) -> bool:
+    """Whether torch's own products of such tensors are rounded to TF32."""
+    if dtype != torch.float32 or device != "cuda":
+        return False
+    matmul = torch.backends.cuda.matmul
+    if hasattr(matmul, "fp32_precision"):  # which the older setting sets too
+        return bool(matmul.fp32_precision == "tf32")
+    return bool(matmul.allow_tf32)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from edgewise.kernels.attention.layout import Layout
 
 name = "dense"
+TILE = 64  # queries
 
 
 def refuses(case: Case) -> str | None:
@@ -56,6 +57,8 @@ def _not_a_bias(case: Case) -> str | None:
 
 
 def cost(case: Case) -> float:
+    if case.device == "cuda" and "bias" in case.features:  # by tiles, whose keys are not split
+        return float(case.b * case.g * case.m * max(case.n, TILE))
     return float(case.b * case.g * case.pairs) * (2 if "score" in case.features else 1)
 
 
@@ -92,6 +95,9 @@ def attend(
     case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms, dropout: float = 0.0
 ) -> Tensor:
     refuse_forward_mode(name, q, k, v, terms.bias, *terms.tables)
+    if _is_packed(case):
+        out = fused(_packed(q), k[:, None], v[:, None], case.scale, dropout=dropout)
+        return out.reshape(*q.shape[:-1], case.dv)
     keys, values = (x[:, None].expand(-1, case.g, -1, -1) for x in (k, v))
     causal, shape = not case.is_full, q.shape[:-1]
     bias = terms.bias
@@ -111,6 +117,15 @@ def attend(
     return out.reshape(*shape, case.dv)
 
 
+def _is_packed(case: Case) -> bool:
+    """Whether heads that share keys are rows of one product: each key is read once for all."""
+    return case.g > 1 and case.is_full and not case.features & {"bias", "score"}
+
+
+def _packed(x: Tensor) -> Tensor:
+    return x.reshape(len(x), 1, -1, x.shape[-1])
+
+
 def _added(case: Case, terms: Terms, q: Tensor) -> Tensor:
     """What the score adds, (heads, n, m), for as many heads as have tables of their own."""
     heads = math.lcm(*(len(table) for table in terms.tables))
@@ -125,6 +140,9 @@ def _added(case: Case, terms: Terms, q: Tensor) -> Tensor:
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     causal = not case.is_full
+    if _is_packed(case):
+        out, lse = flash(_packed(q), k[:, None], v[:, None], case.scale, mask=None)
+        return out.reshape(*q.shape[:-1], case.dv), lse.reshape(q.shape[:-1])
     keys, values = (x[:, None].expand(-1, case.g, -1, -1) for x in (k, v))
     mask = _mask(case, terms, causal)
     return flash(q, keys, values, case.scale, causal=causal and mask is None, mask=mask)
@@ -132,6 +150,11 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     causal = not case.is_full
+    if _is_packed(case):
+        rows = (_packed(saved.q), saved.k[:, None], saved.v[:, None], _packed(saved.out))
+        lse = saved.lse.reshape(case.b, 1, -1)
+        dq, dk, dv = flash_backward(_packed(dout), (*rows, lse), case.scale, mask=None)
+        return Grads(dq.reshape(saved.q.shape), dk[:, 0], dv[:, 0])
     mask = _mask(case, saved.terms, causal)
     keys, values = (x[:, None].expand(-1, case.g, -1, -1) for x in (saved.k, saved.v))
     state = (saved.q, keys, values, saved.out, saved.lse)

@@ -144,10 +144,15 @@ def refuse_context_parallel() -> None:
         )
 
 
-def refuse_dtensor(x: Tensor, name: str) -> None:
+def is_dtensor(x: object) -> bool:
     """A `DTensor` is told by its type: torch.distributed need not be loaded for it."""
     kinds = [(kind.__name__, kind.__module__) for kind in type(x).__mro__]
-    if any(kind == "DTensor" and module.startswith(PARALLEL) for kind, module in kinds):
+    return any(kind == "DTensor" and module.startswith(PARALLEL) for kind, module in kinds)
+
+
+def refuse_dtensor(x: Tensor, name: str) -> None:
+    """Kernels run on one device."""
+    if is_dtensor(x):
         raise UnsupportedDevice(
             f"`{name}` is a DTensor, and attention runs on one device",
             caller(),

@@ -39,6 +39,7 @@ from edgewise.kernels.attention.registry import Choice, choose
 from edgewise.kernels.attention.split import Graph, GraphPart, check_family, joined, parts_of
 from edgewise.kernels.attention.trace_names import is_traced
 
+MASKED = 16  # queries whose keys are masked, not padded
 FAR = 1e30  # exp(-FAR) is 0 beside the weight of any score
 Out = tuple[Tensor, Tensor | None]
 
@@ -372,7 +373,9 @@ def _inner(spec: Spec, options: Options, inputs: TermInputs) -> Inner:
         return Split(spec, options, inputs)
     if inputs.lengths is None:
         return OneKernel(spec, options, inputs)
-    return (MaskedKeys if changes_scores(options, inputs) else PaddedKeys)(spec, options, inputs)
+    # one more feature is a copy of all keys: for few queries that takes longer than attention
+    masked = changes_scores(options, inputs) or spec.q.shape[-2] <= MASKED
+    return (MaskedKeys if masked else PaddedKeys)(spec, options, inputs)
 
 
 def _lengths(inputs: TermInputs) -> Tensor:

@@ -17,8 +17,10 @@ from edgewise.kernels.attention import (
     permuted,
     rectangles,
     reference,
+    sliced,
     tiled,
     triton_blocks,
+    triton_decoding,
     union,
 )
 from edgewise.kernels.attention.contract import Case, Implementation, cached_by_case
@@ -28,9 +30,11 @@ from edgewise.kernels.attention.errors import KernelRefuses, NoKernel, UnknownKe
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
     empty,
     dense,
+    sliced,
     rectangles,
     permuted,
     tiled,
+    triton_decoding,
     triton_blocks,
     blocks,
     triton_csr,

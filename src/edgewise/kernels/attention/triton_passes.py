@@ -35,6 +35,8 @@ WIDE = {"forward": (8, 2), "rows": (8, 1), "columns": (8, 1)}  # of more than 12
 # Blocks and warps of float32, forward and backward, by features: its products are sums of one
 # thread each, for which the compiler runs out of registers in any larger block.
 SINGLE = {64: ((64, 4), (32, 8)), 128: ((64, 8), (32, 8)), 256: ((32, 8), (16, 8))}
+# Blocks, warps and stages of float32 rounded to TF32: tensor cores, on tiles of twice the bytes.
+ROUNDED = {64: (64, 4, 2), 128: (64, 8, 2), 256: (32, 8, 1)}
 ELSEWHERE = (8, 1)  # warps and stages where no engine copies tiles: fewest spills
 ONE = (1,)  # the stride of what is one array
 READ = {"forward": 3, "rows": 5, "columns": 4}  # tensors that are read in tiles
@@ -50,14 +52,19 @@ def has_engine() -> bool:
 
 def block_of(case: Case, step: str = "forward") -> int:
     """Queries, and keys, of a block."""
+    if case.tf32:
+        return ROUNDED[max(_widest(case), 64)][0] if has_engine() else BLOCK // 2
     if case.dtype == torch.float32:
         return _single(case, step)[0]
     return BLOCK if _widest(case) <= 128 or has_engine() else BLOCK // 2
 
 
 def launch_options(step: str, case: Case) -> dict[str, int]:
-    if case.dtype == torch.float32:
+    if case.dtype == torch.float32 and not case.tf32:
         return {"num_warps": _single(case, step)[1], "num_stages": 1}
+    if case.tf32 and has_engine():
+        _, warps, stages = ROUNDED[max(_widest(case), 64)]
+        return {"num_warps": warps, "num_stages": stages}
     if not has_engine():
         return dict(zip(("num_warps", "num_stages"), ELSEWHERE, strict=True))
     warps, stages, registers = LAUNCH[step]
@@ -286,5 +293,9 @@ def _options(step: str, case: Case) -> dict[str, Any]:
         "BIAS": "bias" in case.features,
         "DROP": "dropout" in case.features,
     }
-    precision = "ieee" if case.dtype == torch.float32 else "tf32"
-    return {**terms, "PRECISION": precision, **launch_options(step, case)}
+    return {**terms, "PRECISION": precision_of(case), **launch_options(step, case)}
+
+
+def precision_of(case: Case) -> str:
+    """Of products of float32; of others it says nothing."""
+    return "ieee" if case.dtype == torch.float32 and not case.tf32 else "tf32"

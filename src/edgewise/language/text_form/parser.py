@@ -21,6 +21,7 @@ from edgewise.language.text_form.lists import (
     set_options,
     starts_list,
 )
+from edgewise.language.text_form.samples import refuse_lists
 from edgewise.language.text_form.tokens import MAX_ERRORS, BadSyntax, Cursor, SourceText
 from edgewise.language.text_form.values import NUMBERS, STARTS, integer, placed, text_of, weight
 
@@ -54,6 +55,7 @@ def parse(text: str, file: str = TEXT, *, lifts: bool = False) -> program.Progra
     found = _statements(cursor, options)
     raise_all(cursor.errors[:MAX_ERRORS])
     extra = cursor.published
+    refuse_lists(found, extra.facts)
     found = published.fixed(published.with_offsets(found, extra.offsets), extra.unlearned)
     return program.Program(published.lifted(found, extra.lifted), **options)
 
@@ -194,6 +196,7 @@ def _facts(cursor: Cursor, head: nodes.Atom) -> list[nodes.Statement]:
     while cursor.take(","):
         heads.append(_head(cursor))
     _end(cursor, "the fact", "a rule is `head :- body.`")
+    cursor.published.facts.append(heads)
     for one in heads:
         for term in one.terms:
             if isinstance(term, nodes.Variable) and not cursor.published.lifts:

@@ -153,6 +153,7 @@ class Published:
 
     def __init__(self) -> None:
         self.offsets: dict[tuple[str, int], Any] = {}
+        self.facts: list[list[Any]] = []  # of each statement without a body
         self.lifts = False  # whether facts may have variables
         self.lifted: list[Any] = []  # those that have
         self.marked: set[str] = set()  # relations whose rule heads are written `@name`

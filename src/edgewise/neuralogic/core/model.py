@@ -22,13 +22,15 @@ from edgewise.neuralogic.engine import (
     NeuralSample,
     Programs,
     SampleBatch,
+    descended,
     errors,
-    loss,
+    result,
     shown_outputs,
 )
 from edgewise.neuralogic.errors import BadSample, BadTemplate
 from edgewise.neuralogic.inference import LogicInference
 from edgewise.neuralogic.nn.module.module import TemplateModule
+from edgewise.neuralogic.taped import PLAIN_EPOCHS, TapedBatches, taped
 from edgewise.neuralogic.text import TextTemplate
 from edgewise.neuralogic.translate import TemplateTranslator, TemplateWeight
 from edgewise.neuralogic.values import plain, tensor
@@ -43,6 +45,8 @@ class BuiltDataset:
         self.batch_size = batch_size
         self.batches: list[SampleBatch] | None = None  # for training
         self.together: SampleBatch | None = None
+        self.epochs = 0  # that were trained
+        self.tape: TapedBatches | str | None = None  # or why there is none
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -251,22 +255,45 @@ class TemplateModel:
         if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
             raise BadSample(f"epochs is {epochs!r}", caller(), "write a positive integer")
         found = self._samples(dataset)
-        batches = self._batches(found)
-        results: list[Any] = []
-        for _ in range(epochs):
-            self._epoch += 1
-            decay = self._settings_of().optimizer.get_lr_decay()
-            if decay is not None:
-                decay.decay(self._epoch)
-            results = [one for batch in batches for one in self._update(batch)]
+        settings, results = self._settings_of(), []
+        learned = [v for v in self._values.values() if v.requires_grad]
+        if self._optimiser is None:
+            self._optimiser = settings.optimizer.torch_optimiser(learned)
+        while epochs and (found.epochs < PLAIN_EPOCHS or not self._is_taped(found)):
+            self._rate()
+            results = [one for batch in self._batches(found) for one in self._update(batch)]
+            found.epochs, epochs = found.epochs + 1, epochs - 1
+        if epochs:
+            assert isinstance(found.tape, TapedBatches)
+            rates = [self._rate() for _ in range(epochs)]
+            bounds = settings.clip_grad_value, settings.clip_grad_norm
+            results = found.tape.epochs(self._optimiser, rates, *bounds)
         return results[0] if isinstance(dataset, NeuralSample) else results
+
+    def _rate(self) -> float:
+        """The learning rate of the next epoch."""
+        optimizer = self._settings_of().optimizer
+        self._epoch += 1
+        decay = optimizer.get_lr_decay()
+        if decay is not None:
+            decay.decay(self._epoch)
+        return float(optimizer.lr)
+
+    def _is_taped(self, found: BuiltDataset) -> bool:
+        """Whether the samples are on a tape for the error that is descended now."""
+        function = self._settings_of().error_function
+        if isinstance(found.tape, TapedBatches) and found.tape.function is not function:
+            found.tape = None
+        if found.tape is None:
+            batches = [batch.samples for batch in self._batches(found)]
+            found.tape = taped(self._built(), batches, function, self._optimiser)
+        return isinstance(found.tape, TapedBatches)
 
     def _update(self, batch: SampleBatch) -> list[Any]:
         settings = self._settings_of()
         learned = [v for v in self._values.values() if v.requires_grad]
-        if self._optimiser is None:
-            self._optimiser = settings.optimizer.torch_optimiser(learned)
-        value, results = loss(batch, settings.error_function)
+        value, found = descended(batch, settings.error_function)
+        results = [result(*one) for one in found]
         if self._optimiser is None or not value.requires_grad:
             return results
         self._optimiser.zero_grad()

@@ -11,6 +11,7 @@ from edgewise.training.data.graphs import GraphData
 from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
 from edgewise.training.data.text import TextData
+from edgewise.training.data.treebank import TreebankData
 from edgewise.training.data.triples import TripleData
 
 GRAPH_DATA = (GraphData, GraphTables)
@@ -18,6 +19,7 @@ DATA = {
     "text": TextData,
     "labelled": LabelledData,
     "pairs": PairData,
+    "treebank": TreebankData,
     "graphs": GraphData,
     "triples": TripleData,
     "algorithms": AlgorithmData,

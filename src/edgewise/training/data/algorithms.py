@@ -215,6 +215,27 @@ class AlgorithmCorpus:
         for chosen in self.parts[part].split(size):
             yield self.of_examples(chosen)
 
+    def count(self, batch: Batch) -> int:
+        """How many graphs a batch has."""
+        return len(batch["example"])
+
+    def part(self, batch: Batch, first: int, last: int) -> Batch:
+        """Some graphs of a batch, one after another."""
+        n = int(batch["graphs"][1])
+        nodes, of_edge = slice(first * n, last * n), batch["keys"][0] // n
+        edges = ((of_edge >= first) & (of_edge < last)).nonzero()[:, 0]
+        found = batch | {name: batch[name][first:last] for name in ("example", "key")}
+        found |= {name: batch[name][nodes] for name in ("x", "target")}
+        found |= {
+            "keys": batch["keys"][:, edges] - first * n,
+            "edge": batch["edge"][edges],
+            "row": batch["row"][nodes] - int((of_edge < first).sum()),
+            "graphs": torch.tensor([last - first, n]),
+        }
+        if "chosen" in batch:
+            found |= {"picked": batch["picked"][nodes], "chosen": batch["chosen"][first:last]}
+        return found
+
     def first(self, batch: Batch) -> Batch:
         return self.of_steps("train", batch["example"][:2], generator(0, "first"))
 

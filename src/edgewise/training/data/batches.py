@@ -25,6 +25,18 @@ def examples(count: int, size: int, seed: int, step: int) -> Tensor:
     return torch.cat(found)
 
 
+class RowBatches:
+    """A corpus whose batches have a row for each example in all tensors."""
+
+    def count(self, batch: Batch) -> int:
+        """How many examples a batch has."""
+        return len(next(iter(batch.values())))
+
+    def part(self, batch: Batch, first: int, last: int) -> Batch:
+        """Some examples of a batch, one after another."""
+        return {name: tensor[first:last] for name, tensor in batch.items()}
+
+
 class Buckets:
     """Batches of examples of similar length: at most `size` examples and `tokens` tokens.
 

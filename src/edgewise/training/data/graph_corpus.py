@@ -122,6 +122,14 @@ class GraphCorpus:
         """Two graphs of a batch, or all of it where it is one graph."""
         return self.of_examples(batch["example"][:2]) if self.level == GRAPH else batch
 
+    def count(self, batch: Batch) -> int:
+        """How many examples a batch has."""
+        return len(batch["example"])
+
+    def part(self, batch: Batch, first: int, last: int) -> Batch:
+        """Some examples of a batch, one after another."""
+        return self.of_examples(batch["example"][first:last])
+
     def of_examples(self, chosen: Tensor) -> Batch:
         """The graphs and labels of some examples."""
         found: Batch = {"example": chosen, "label": self.target[chosen]}

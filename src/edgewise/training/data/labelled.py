@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from edgewise.training.data.batches import Batch, Buckets, examples, padded
+from edgewise.training.data.batches import Batch, Buckets, RowBatches, examples, padded
 from edgewise.training.data.files import LINES, Columns, bad, shown
 from edgewise.training.data.splits import Splits
 from edgewise.training.data.tokens import (
@@ -118,7 +118,7 @@ def _numbers(table: Columns, name: str, classes: list[str]) -> list[int]:
     return [known[str(label)] for label in labels]
 
 
-class LabelledCorpus:
+class LabelledCorpus(RowBatches):
     fingerprint: str
 
     def __init__(

@@ -67,6 +67,14 @@ class LinkCorpus(GraphCorpus):
     def first(self, batch: Batch) -> Batch:
         return batch
 
+    def count(self, batch: Batch) -> int:
+        return len(batch["label"])
+
+    def part(self, batch: Batch, first: int, last: int) -> Batch:
+        """Some pairs of a batch, edges or not."""
+        pair = batch["pair"][:, first:last]
+        return batch | {"label": batch["label"][first:last], "pair": pair, "key": pair.flatten()}
+
     def of_examples(self, chosen: Tensor) -> Batch:
         """Edges alone, for predictions."""
         return self._batch(chosen, torch.zeros(2, 0, dtype=torch.int64), chosen)

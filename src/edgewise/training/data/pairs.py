@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from edgewise.training.data.batches import IGNORED, Batch, Buckets, examples, padded
+from edgewise.training.data.batches import IGNORED, Batch, Buckets, RowBatches, examples, padded
 from edgewise.training.data.files import LINES, Columns, bad, lines_of
 from edgewise.training.data.splits import NAMES, Splits
 from edgewise.training.data.tokens import (
@@ -102,7 +102,7 @@ def _there(file: Path) -> bool:
     return file.is_file() or file.with_name(f"{file.name}.gz").is_file()
 
 
-class PairCorpus:
+class PairCorpus(RowBatches):
     fingerprint: str
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.training.data.batches import Batch
+from edgewise.training.data.batches import Batch, RowBatches
 from edgewise.training.data.files import LINES, Columns, bad
 from edgewise.training.data.splits import Splits
 from edgewise.training.data.tokens import (
@@ -79,7 +79,7 @@ class TextData(Splits):
             raise bad("all characters are equal: the text needs at least two", path, "give a text")
 
 
-class TextCorpus:
+class TextCorpus(RowBatches):
     """`end` is the token after each document; without one, tokens are characters."""
 
     fingerprint: str

@@ -191,7 +191,7 @@ class TripleCorpus:
     tokenizer: Any = None
     tokens: dict[str, int] = field(default_factory=dict)
     words: int = 0
-    moved: ClassVar = ("head", "relation", "tail", "known")
+    moved: ClassVar = ("head", "relation", "tail", "known", "negatives")
 
     @property
     def fingerprint(self) -> str:
@@ -266,7 +266,17 @@ class TripleCorpus:
             yield self.of_examples(chosen)
 
     def first(self, batch: Batch) -> Batch:
-        return self._to_train(batch["example"][:2])
+        return self.part(batch, 0, 2)
+
+    def count(self, batch: Batch) -> int:
+        """How many queries a batch has."""
+        return len(batch["example"])
+
+    def part(self, batch: Batch, first: int, last: int) -> Batch:
+        """Some queries of a batch, one after another; all of it stays hidden."""
+        found = self._to_train(batch["example"][first:last])
+        found |= {name: batch[name] for name in ("hide",) if name in batch}
+        return found | {n: batch[n][first:last] for n in ("negatives",) if n in batch}
 
     def of_examples(self, chosen: Tensor) -> Batch:
         """Queries with all their known answers, for filtered ranks."""

@@ -66,7 +66,7 @@ class StepModel(nn.Module):
         """The edges of a batch, with the features of this step."""
         key = batch["key"].numpy().tobytes()
         if key not in self._grounded:
-            values = batch["edge"].clone()
+            values = batch["edge"].to(self._dtype, copy=True)
             data = self.program.ground(edge=rows(batch["keys"], values))
             self._grounded[key] = values, data
             if len(self._grounded) > MOST_GROUNDED:
@@ -77,8 +77,12 @@ class StepModel(nn.Module):
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
         """What changes from step to step."""
-        found = {"x": batch["x"]}
-        return found | ({"picked": batch["picked"]} if self.chooses else {})
+        names = ("x", "picked") if self.chooses else ("x",)
+        return {name: batch[name].to(self._dtype) for name in names}
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(self.program.parameters()).dtype
 
     @torch.no_grad()
     def pointers(self, batch: Batch) -> Tensor:
@@ -117,7 +121,7 @@ class StepModel(nn.Module):
 
 def _largest(share: Tensor, keys: Tensor, rows: int) -> Tensor:
     """For each i the j with the largest share; edges are sorted by i."""
-    top = torch.full((rows,), -torch.inf).scatter_reduce(0, keys[0], share, "amax")
+    top = share.new_full((rows,), -torch.inf).scatter_reduce(0, keys[0], share, "amax")
     found = torch.where(share == top[keys[0]], keys[1], torch.iinfo(torch.int64).max)
     start = torch.full((rows,), torch.iinfo(torch.int64).max)
     return start.scatter_reduce(0, keys[0], found, "amin")

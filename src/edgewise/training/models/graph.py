@@ -152,9 +152,9 @@ class GraphModel(nn.Module):
 
     def inputs(self, batch: Batch) -> dict[str, Input]:
         """The relations of a batch: one graph, or a sample for each."""
-        device = next(self.program.parameters()).device
+        like = next(self.program.parameters())
         read = with_types(batch) if self.typed else batch
-        found = relations(read, device, one=self.task != "graph", facts=self.facts)
+        found = relations(read, like, one=self.task != "graph", facts=self.facts)
         return {name: item for name, item in found.items() if name in self.program.inputs}
 
 
@@ -166,20 +166,23 @@ def with_types(batch: Batch) -> Batch:
 
 
 def relations(
-    batch: Batch, device: torch.device, *, one: bool, facts: Facts | None = None
+    batch: Batch, like: Tensor, *, one: bool, facts: Facts | None = None
 ) -> dict[str, Input]:
-    """x(i), edge(i, j), position(i) and pair(q, i, j) of a batch, and what `facts` computes."""
+    """x(i), edge(i, j), position(i) and pair(q, i, j) of a batch, and what `facts` computes.
+
+    Values have the device and the dtype of the tensor `like`.
+    """
     nodes, edges = batch["nodes"].tolist(), batch["edges"].tolist()
     keys = batch["edge"].split(edges, 1)
     values: Any = (
-        batch["edge_x"].to(device).split(edges) if "edge_x" in batch else (None,) * len(keys)
+        batch["edge_x"].to(like).split(edges) if "edge_x" in batch else (None,) * len(keys)
     )
     found: dict[str, list[Any]] = {
         "edge": [rows(k, v) for k, v in zip(keys, values, strict=True)],
-        "x": list(batch["x"].to(device).split(nodes)),
+        "x": list(batch["x"].to(like).split(nodes)),
     }
     if "position" in batch:
-        found["position"] = list(batch["position"].to(device).split(nodes))
+        found["position"] = list(batch["position"].to(like).split(nodes))
     if "pair" in batch:
         numbered = torch.arange(batch["pair"].shape[1])
         found["pair"] = [rows(torch.cat([numbered[None], batch["pair"]]))]

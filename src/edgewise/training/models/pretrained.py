@@ -1,4 +1,4 @@
-"""A model that starts from a checkpoint: its encoder, and a new classification head."""
+"""Models that start from a checkpoint; one of them is its encoder and a new classifier."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ READS = ("token", "mask", "segment", "share")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuned:
-    """`path` is a run, a folder of Hugging Face, or a name that `edgewise models` lists.
+class FromCheckpoint:
+    """What every model that starts from a checkpoint has.
 
-    The head reads the mean row of a text, or its first. Data needs the tokenizer of the checkpoint:
-    `tokenizer` in `[data]` is the same path. A knob takes the place of the checkpoint's own;
-    weights that the checkpoint does not have begin at random.
+    `path` is a run, a folder of Hugging Face, or a name that `edgewise models` lists. Data needs
+    the tokenizer of the checkpoint: `tokenizer` in `[data]` is the same path. A knob takes the
+    place of the checkpoint's own; weights that the checkpoint does not have begin at random.
     """
 
     path: str
     dropout: float = number(0.1, least=0.0, below=1.0)
-    pooling: str = one_of("mean", "mean", "first")
     graph: str = ""
     norm: str = one_of("", "", *NORMS)
     scale: str | int | float = ""
@@ -56,27 +55,14 @@ class FineTuned:
         """Those that are set."""
         return {name: value for name in NAMES if (value := getattr(self, name)) != ""}
 
-    def build(self, words: int, corpus: Any, seed: int) -> FineTunedModel:
+    def opened(self, words: int, corpus: Any) -> Pretrained:
+        """The checkpoint, which fits the data."""
         found = from_pretrained(checkpoint_of(self.path))
         self._check_data(found, words, corpus)
-        compiled = self.program(found, corpus.classes).compile(R.label, seed=seed)
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for name in learnable(compiled):
-                weight = compiled.weight(name)
-                if name in found.weights:
-                    weight.copy_(found.weights[name])
-                elif name == "label.weight":
-                    weight.copy_(torch.randn(weight.shape, generator=generator) * STD)
-            compiled.weight("label.bias").zero_()
-        return self.module(compiled, words, corpus)
+        return found
 
-    def module(self, program: Model, words: int, corpus: Any) -> FineTunedModel:
-        """The module around a compiled program."""
-        return FineTunedModel(program, words)
-
-    def program(self, found: Pretrained, classes: int) -> Program:
-        """The rules of the checkpoint, and `label`, a score for each class."""
+    def encoder(self, found: Pretrained) -> tuple[Program, str, int]:
+        """The rules of the checkpoint, the relation of its last rows, and their size."""
         config, program, states = found.config, found.program, self.states
         section = getattr(config, "model", None)  # of a run
         if section is None:
@@ -90,13 +76,7 @@ class FineTuned:
             )
         else:
             states = getattr(section, "states", states)
-        rows: Expression = R[states](0)
-        made: list[Any] = []
-        if self.pooling == "mean":
-            made = [(R.mean_row <= (R.share(V.I), R[states](V.I))) | [F.product]]
-            rows = R.mean_row
-        label = R.label <= affine(dropped(rows, self.dropout), "label", config.size, classes)
-        return Program([*program.statements, *made, label], domains=dict(program.domains))
+        return program, states, config.size
 
     def _check_data(self, found: Pretrained, words: int, corpus: Any) -> None:
         known = found.config.vocabulary
@@ -114,6 +94,52 @@ class FineTuned:
                 place,
                 f"write `longest = {longest}` in `[data]`",
             )
+
+
+@torch.no_grad()
+def copy_weights(compiled: Model, found: Pretrained) -> list[str]:
+    """Give a model the weights of a checkpoint; the names of those that it does not have."""
+    fresh = []
+    for name in learnable(compiled):
+        if name in found.weights:
+            compiled.weight(name).copy_(found.weights[name])
+        else:
+            fresh.append(name)
+    return fresh
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuned(FromCheckpoint):
+    """A classifier: its head reads the mean row of a text, or its first."""
+
+    pooling: str = one_of("mean", "mean", "first")
+
+    def build(self, words: int, corpus: Any, seed: int) -> FineTunedModel:
+        found = self.opened(words, corpus)
+        compiled = self.program(found, corpus.classes).compile(R.label, seed=seed)
+        fresh = copy_weights(compiled, found)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            if "label.weight" in fresh:
+                weight = compiled.weight("label.weight")
+                weight.copy_(torch.randn(weight.shape, generator=generator) * STD)
+            compiled.weight("label.bias").zero_()
+        return self.module(compiled, words, corpus)
+
+    def module(self, program: Model, words: int, corpus: Any) -> FineTunedModel:
+        """The module around a compiled program."""
+        return FineTunedModel(program, words)
+
+    def program(self, found: Pretrained, classes: int) -> Program:
+        """The rules of the checkpoint, and `label`, a score for each class."""
+        program, states, size = self.encoder(found)
+        rows: Expression = R[states](0)
+        made: list[Any] = []
+        if self.pooling == "mean":
+            made = [(R.mean_row <= (R.share(V.I), R[states](V.I))) | [F.product]]
+            rows = R.mean_row
+        label = R.label <= affine(dropped(rows, self.dropout), "label", size, classes)
+        return Program([*program.statements, *made, label], domains=dict(program.domains))
 
 
 class FineTunedModel(nn.Module):

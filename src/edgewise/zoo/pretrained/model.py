@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
@@ -17,10 +17,19 @@ from edgewise.inputs.kinds import InputLike, numbers
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.module import Model
+from edgewise.pruning.layers import checked_layers
+from edgewise.pruning.smaller_models import pruned_rules
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
 from edgewise.zoo.pretrained.constraints import NAMES
 from edgewise.zoo.pretrained.fields import BadPretrained
+from edgewise.zoo.pretrained.pruned import (
+    PrunedHeads,
+    left_of,
+    pruned_config,
+    pruned_entries,
+    with_pruned,
+)
 from edgewise.zoo.pretrained.schema import CheckpointSpec, read_config
 from edgewise.zoo.pretrained.tensors import TensorEntry, shapes_of, to_theirs
 from edgewise.zoo.pretrained.texts import (
@@ -51,7 +60,21 @@ class Pretrained:
     """What `from_pretrained` gives.
 
     `program` are the rules, `weights` all weights by name, `spec` is the module of `architectures/`
-    that describes the checkpoint, and `model` the program compiled for `output`.
+    that describes the checkpoint, and `model` the program compiled for `output`; `pruned` are the
+    heads of its layers that were taken away, counted as they were in the checkpoint.
+
+    >>> import tempfile
+    >>> import torch
+    >>> from edgewise import numbers, zoo
+    >>> config = zoo.gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=1, length=16)
+    >>> folder = tempfile.mkdtemp() + "/tiny"
+    >>> zoo.save_pretrained(folder, zoo.gpt2, config, zoo.gpt2.program(config).weights(seed=0))
+    >>> tiny = zoo.from_pretrained(folder)
+    >>> tiny.output, tiny.model(token=numbers(torch.tensor([1, 2, 3]))).shape
+    ('logits', torch.Size([3, 9]))
+    >>> tiny.to("cpu").compile("out")(token=numbers(torch.tensor([1, 2, 3]))).shape
+    torch.Size([3, 8])
+    >>> tiny.save_pretrained(folder + "/copy")
     """
 
     spec: CheckpointSpec
@@ -64,6 +87,7 @@ class Pretrained:
     dtype: torch.dtype = torch.float32
     compiled: dict[str, Model] = field(default_factory=dict)
     device: torch.device = CPU
+    pruned: PrunedHeads = field(default_factory=dict)
 
     def __repr__(self) -> str:
         size = sum(weight.numel() for weight in self.weights.values())
@@ -103,6 +127,30 @@ class Pretrained:
             self.compiled[relation] = model.eval().to(self.device)
         return self.compiled[relation]
 
+    def prune(self, heads: Mapping[int, Sequence[int]]) -> Self:
+        """The same without some heads; see `edgewise.pruning.prune`.
+
+        >>> import tempfile
+        >>> from edgewise import zoo
+        >>> config = zoo.gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=2, length=16)
+        >>> folder = tempfile.mkdtemp() + "/tiny"
+        >>> zoo.save_pretrained(folder, zoo.gpt2, config, zoo.gpt2.program(config).weights(seed=0))
+        >>> zoo.from_pretrained(folder).prune({0: [1]}).pruned
+        {0: (1,)}
+        """
+        program = self.spec.MODEL.program(self.config)
+        every = with_pruned(self.pruned, heads, checked_layers(program))
+        made = pruned_rules(program, every, [self.output])
+        left = left_of(self._weights(), pruned_rules(program, self.pruned), made)
+        return replace(self, program=made.program, weights=left, compiled={}, pruned=every)
+
+    def _weights(self) -> dict[str, Tensor]:
+        """All weights, as they are now in the compiled models."""
+        now = dict(self.weights)
+        for model in self.compiled.values():
+            now |= {name: model.weight(name).detach().cpu() for name in learnable(model)}
+        return now
+
     def tokens(
         self,
         texts: Sequence[str],
@@ -140,7 +188,12 @@ class Pretrained:
         return {name: known[name] for name in read}
 
     def embed(self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False) -> Tensor:
-        """A unit-length embedding of each text."""
+        """A unit-length embedding of each text.
+
+        >>> from edgewise import zoo
+        >>> model = zoo.from_pretrained(zoo.fetch("all-minilm-l6-v2"))  # doctest: +SKIP
+        >>> model.embed(["a text", "another"]).shape  # doctest: +SKIP
+        """
         if self.output != "embedding":
             raise BadPretrained(
                 f"`{self.architecture}` gives no text embedding", caller(), "use an encoder"
@@ -150,7 +203,14 @@ class Pretrained:
     def classify(
         self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False
     ) -> list[dict[str, float]]:
-        """The probability of each class by its label, the most likely first, for each text."""
+        """The probability of each class by its label, the most likely first, for each text.
+
+        >>> from edgewise import zoo
+        >>> model = zoo.from_pretrained(
+        ...     "distilbert-base-uncased-finetuned-sst-2-english"
+        ... )  # doctest: +SKIP
+        >>> model.classify(["a delight"])  # doctest: +SKIP
+        """
         if self.output != "classes":
             raise BadPretrained(
                 f"`{self.architecture}` does not classify texts",
@@ -206,6 +266,10 @@ class Pretrained:
         """The continuation of a prompt, at most `most` tokens; `each` is called with new text.
 
         Greedy decoding, or sampling if a temperature above 0 is given.
+
+        >>> from edgewise import zoo
+        >>> model = zoo.from_pretrained("openai-community/gpt2")  # doctest: +SKIP
+        >>> model.generate("Once upon a time", most=20, seed=0)  # doctest: +SKIP
         """
         self.check_prompt(prompt)
         sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
@@ -214,7 +278,12 @@ class Pretrained:
     def translate(
         self, texts: Sequence[str], *, most: int = 128, beams: int = 4, truncate: bool = False
     ) -> list[str]:
-        """The output of an encoder–decoder for each text, by beam search."""
+        """The output of an encoder–decoder for each text, by beam search.
+
+        >>> from edgewise import zoo
+        >>> model = zoo.from_pretrained("Helsinki-NLP/opus-mt-en-de")  # doctest: +SKIP
+        >>> model.translate(["Good morning."])  # doctest: +SKIP
+        """
         return translate(self, texts, most, beams, truncate)
 
     def respond(
@@ -234,14 +303,12 @@ class Pretrained:
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write it as Hugging Face does, with the weights that the compiled models have now."""
-        now = dict(self.weights)
-        for model in self.compiled.values():
-            now |= {name: model.weight(name).detach().cpu() for name in learnable(model)}
         save_pretrained(
             path,
             self.spec.MODEL,
             self.config,
-            now,
+            self._weights(),
+            pruned=self.pruned,
             spec=self.spec,
             architecture=self.architecture,
             tokenizer=self.tokenizer,
@@ -300,24 +367,38 @@ def save_pretrained(
     tokenizer: Tokenizer | None = None,
     tokens: Mapping[str, object] | None = None,
     generation: Mapping[str, object] | None = None,
+    pruned: PrunedHeads | None = None,
 ) -> None:
     """Write weights so that `transformers` loads them; a failure leaves no partial folder.
 
     `weights` are those of `model.program(config)` by name; those that the architecture (by default
     the first of the model type) does not have are left out. `tokens` are special token ids by their
     names in `config.json`, such as `eos_token_id`; `generation` are fields that
-    `generation_config.json` has besides.
+    `generation_config.json` has besides. `pruned` are the heads that each layer lacks.
+
+    >>> import os, tempfile
+    >>> from edgewise import zoo
+    >>> config = zoo.gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=1, length=16)
+    >>> folder = tempfile.mkdtemp() + "/tiny"
+    >>> zoo.save_pretrained(folder, zoo.gpt2, config, zoo.gpt2.program(config).weights(seed=0))
+    >>> sorted(os.listdir(folder))
+    ['config.json', 'model.safetensors']
     """
     spec = spec or spec_of(model, config)
     architecture = architecture or next(iter(spec.ARCHITECTURES))
     check_saved(spec, architecture, config)
+    program = spec.MODEL.program(config)
     entries = table_of(spec, config, architecture, weights)
+    if pruned:
+        config, written = pruned_config(spec.MODEL_TYPE, config, program, pruned)
+        program, entries = pruned_entries(program, entries, pruned)
+        tokens = {**(tokens or {}), **written}
     missing = [e.ours for e in entries if e.ours not in weights]
     if missing:
         raise BadPretrained(
             f"the weight `{missing[0]}` is missing", caller(), f"`{architecture}` has it"
         )
-    shapes = shapes_of(spec.MODEL.program(config))
+    shapes = shapes_of(program)
     for e in entries:
         if e.ours in weights and tuple(weights[e.ours].shape) != shapes[e.ours]:
             raise BadPretrained(

@@ -8,7 +8,7 @@ from typing import Any
 from edgewise.neuralogic.core.constructs.factories import V
 from edgewise.neuralogic.core.constructs.function import Aggregation, Function, Transformation
 from edgewise.neuralogic.core.constructs.metadata import Metadata
-from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, line
+from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, line, refuse_unread
 
 
 class MetaConv(TemplateModule):
@@ -61,11 +61,12 @@ class MAGNNMean(TemplateModule):
         activation: Function = Transformation.SIGMOID,
         aggregation: Function = Aggregation.SUM,
     ) -> None:
+        refuse_unread("aggregation", aggregation, Aggregation.SUM)
         self.output_name, self.feature_name, self.relation_name = (
             *(output_name, feature_name, relation_name),
         )
         self.type_name, self.meta_paths = type_name, meta_paths
-        self.activation, self.aggregation = activation, aggregation
+        self.activation = activation
 
     def _type(self, node: str, kind: str) -> Any:
         return atom(kind, [node]) if self.type_name is None else atom(self.type_name, [node, kind])

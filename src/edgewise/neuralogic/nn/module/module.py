@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from edgewise.errors import caller
 from edgewise.neuralogic.core.constructs.factories import R
 from edgewise.neuralogic.core.constructs.function import Function
 from edgewise.neuralogic.core.constructs.metadata import Metadata
 from edgewise.neuralogic.core.constructs.predicate import PredicateMetadata
 from edgewise.neuralogic.core.constructs.relation import BaseRelation
 from edgewise.neuralogic.core.constructs.rule import TemplateRule
+from edgewise.neuralogic.errors import BadSetting
 
 Entry = TemplateRule | BaseRelation | PredicateMetadata  # of a template
 
@@ -38,6 +40,16 @@ def line(
 ) -> PredicateMetadata:
     """`R.name/arity | [...]`."""
     return R.get(name) / arity | Metadata(transformation=transformation, combination=combination)
+
+
+def refuse_unread(name: str, value: object, default: object) -> None:
+    """PyNeuraLogic's module reads this option nowhere: another value would do nothing."""
+    if value != default:
+        raise BadSetting(
+            f"`{name}` is {value}, which PyNeuraLogic's module does not read either",
+            caller(),
+            f"leave `{name}` out, or write the rules of the module, which `module()` returns",
+        )
 
 
 Module = TemplateModule

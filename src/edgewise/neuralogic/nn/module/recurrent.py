@@ -7,8 +7,9 @@ from typing import Any
 from edgewise.neuralogic.core.constructs.factories import R, V
 from edgewise.neuralogic.core.constructs.function import Combination, Function, Transformation
 from edgewise.neuralogic.core.constructs.metadata import Metadata
-from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, terms
+from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, refuse_unread, terms
 
+NEXT = "_next__positive"
 STEP = R.special.next(V.Z, V.T)
 
 
@@ -102,8 +103,9 @@ class GRU(RecurrentModule):
         input_name: str,
         hidden_0_name: str,
         arity: int = 1,
-        next_name: str = "_next__positive",
+        next_name: str = NEXT,
     ) -> None:
+        refuse_unread("next_name", next_name, NEXT)
         super().__init__(input_size, hidden_size, output_name, input_name, hidden_0_name, arity)
 
     def __call__(self) -> list[Entry]:

@@ -1,0 +1,159 @@
+"""Queries that all attend to one and the same run of keys, as the last token of a window does:
+dense attention on a slice of the cache, which is read where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.graphs.cache import cached
+from edgewise.graphs.lengths import length_dependent
+from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.patterns.full import full
+from edgewise.kernels.attention import dense
+from edgewise.kernels.attention.arguments import check_tensors
+from edgewise.kernels.attention.autograd import refuse_forward_mode
+from edgewise.kernels.attention.contract import (
+    Case,
+    Grads,
+    Saved,
+    Terms,
+    cached_by_case,
+    default_scale,
+    facts,
+)
+from edgewise.kernels.attention.flash import fused
+from edgewise.layouts import Rows
+from edgewise.scores.nodes import Call, J, Number, replaced
+
+if TYPE_CHECKING:
+    from edgewise.kernels.attention.layout import Layout
+
+name = "sliced"
+
+
+@cached
+def run_of(graph: Pattern, n: int, m: int) -> tuple[int, int] | None:
+    """The keys low ≤ j < high where all queries attend to just these, else None."""
+    found = facts(graph, n, m)
+    if graph.bitmap is not None or found.pairs % max(n, 1) or not found.no_empty_row:
+        return None
+    rows = graph.rows(n, m)
+    if len(rows.start) != 1 or len(rows.top) != 2 or rows.step[0] > 1:
+        return None
+    if n > 1 and (rows.dstart[0] or rows.dstop[0]):
+        return None
+    return int(rows.start[0]), int(rows.stop[0])
+
+
+def run_at(graph: object, row: int, m: int) -> tuple[int, int] | None:
+    """The run of m keys that query `row` attends to, if it is one: looked up in rows that hold for
+    every step of decoding, so that none of them plans anything."""
+    if not isinstance(graph, Pattern) or not row < m:
+        return None
+    size = 1 << (m - 1).bit_length()
+    rows = _lasting_rows(graph, size, size)
+    if rows is None:
+        return None
+    slab = int(np.searchsorted(rows.top, row, "right")) - 1
+    first, last = rows.ptr[slab : slab + 2].tolist()
+    if last != first + 1 or rows.step[first] > 1:
+        return None
+    down = row - int(rows.top[slab])
+    low = int(rows.start[first]) + int(rows.dstart[first]) * down
+    high = min(int(rows.stop[first]) + int(rows.dstop[first]) * down, m)
+    return (low, high) if low < high else None
+
+
+@cached
+def _lasting_rows(graph: Pattern, n: int, m: int) -> Rows | None:
+    """The rows, where they are the beginning of those of any longer sequence."""
+    if graph.bitmap is not None or graph.counts_twice or length_dependent(graph) is not None:
+        return None
+    return graph.rows(n, m)
+
+
+def one_query(q: Tensor, k: Tensor, v: Tensor, options: tuple[Any, ...]) -> Tensor | None:
+    """One query per head over all keys, with nothing to prepare for another number of keys; None
+    where there is more to it. Heads that share their keys are rows of one product."""
+    scale, _, _, lse, weights, _ = options
+    if lse or weights or q.ndim != 4 or (scale is not None and scale <= 0):
+        return None
+    if q.is_meta or torch._C._is_any_autocast_enabled() or not q.shape[1]:
+        return None
+    check_tensors(q, k, v)
+    refuse_forward_mode(name, q, k, v)
+    rows = q.reshape(len(q), k.shape[1], -1, q.shape[-1])
+    scale = default_scale(q.shape[-1]) if scale is None else scale
+    return fused(rows, k, v, scale).reshape(*q.shape[:-1], v.shape[-1])
+
+
+def refuses(case: Case) -> str | None:
+    if not case.work:
+        return "there are no pairs"
+    if case.is_full:
+        return "the run of keys is all of them"
+    if run_of(case.graph, case.n, case.m) is None:
+        return "queries do not all attend to one and the same run of keys"
+    return dense.refuses(_inner(case))
+
+
+def cost(case: Case) -> float:
+    return dense.cost(_inner(case))
+
+
+@cached_by_case
+def _inner(case: Case) -> Case:
+    low, high = _run(case)
+    score = replaced(case.score, {J: Call("add", (J, Number(low)))}) if low else case.score
+    return replace(case, graph=full(), m=high - low, score=score)
+
+
+def _run(case: Case) -> tuple[int, int]:
+    found = run_of(case.graph, case.n, case.m)
+    assert found is not None
+    return found
+
+
+def bind(case: Case, layout: Layout) -> Callable[..., Tensor]:
+    low, high = _run(case)
+    inner, shorter = _inner(case), copy(layout)
+    of_q, of_k, of_v = layout.shapes
+    shorter.case = inner
+    shorter.shapes = (of_q, *((x[0], high - low, x[2]) for x in (of_k, of_v)))
+    call = dense.bind(inner, shorter)
+
+    def sliced(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
+        return call(q, k[..., low:high, :], v[..., low:high, :], _of_run(case, terms))
+
+    return sliced
+
+
+def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
+    low, high = _run(case)
+    return dense.forward(_inner(case), q, k[:, low:high], v[:, low:high], _of_run(case, terms))
+
+
+def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
+    low, high = _run(case)
+    k, v = saved.k[:, low:high], saved.v[:, low:high]
+    terms = _of_run(case, saved.terms)
+    inner = Saved(saved.q, k, v, terms, saved.out, saved.lse)
+    found = dense.backward(_inner(case), inner, dout)
+    dk, dv = torch.zeros_like(saved.k), torch.zeros_like(saved.v)
+    dk[:, low:high], dv[:, low:high] = found.k, found.v
+    return Grads(found.q, dk, dv, found.terms)
+
+
+def _of_run(case: Case, terms: Terms) -> Terms:
+    """Its part of a bias, which may be one for all keys."""
+    if terms.bias is None or terms.bias.shape[-1] == 1:
+        return terms
+    low, high = _run(case)
+    return replace(terms, bias=terms.bias[..., low:high])

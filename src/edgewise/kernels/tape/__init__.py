@@ -1,0 +1,7 @@
+"""A tape: forward, loss and gradients of small networks as instructions of one loop on a CPU."""
+
+from edgewise.kernels.tape.recording import Recorder
+from edgewise.kernels.tape.training import TapeTraining, optimiser_options
+from edgewise.kernels.tape.writer import NotRecordedError
+
+__all__ = ["NotRecordedError", "Recorder", "TapeTraining", "optimiser_options"]
