@@ -97,8 +97,8 @@ def estimate(recipe: Recipe, *, data: str | Path | None = None) -> Estimate:
         "average": weights if how.ema else 0,
         "activations": activations,
     }
-    count = started_ranks() if started_ranks() > 1 else max(recipe.distributed.ranks, 1)
-    plan, memory = rank_plan(recipe, count, corpus, model, batch, memory)
+    ranks = started_ranks() if started_ranks() > 1 else max(recipe.distributed.ranks, 1)
+    plan, memory = rank_plan(recipe, ranks, corpus, model, batch, memory)
     return Estimate(
         parameters=parameters,
         words=words,
