@@ -1,7 +1,9 @@
 """What people expect of training: accumulation, averages, early stopping, interruption, logs."""
 
 import csv
+import json
 import threading
+from dataclasses import replace
 
 import pytest
 import safetensors.torch
@@ -142,6 +144,15 @@ def test_the_cost_of_a_run(tmp_path):
     dense = 2 * cost.parameters * 8 * 3 * 2 * 3  # FLOPs of products with all weights
     assert 0.3 * dense < cost.step_flops < 3 * dense
     assert cost.memory["activations"] > 3 * 8 * 8 * 4
+
+
+def test_flops_of_a_step_do_not_depend_on_ranks(tmp_path):
+    recipe = loaded(tmp_path, with_())
+    ran(recipe, tmp_path / "run")
+    shared = replace(recipe, distributed=replace(recipe.distributed, ranks=3))
+    written = json.loads((tmp_path / "run" / "cost.json").read_text())["step_flops"]
+    assert training.estimate(recipe).step_flops == written
+    assert training.estimate(shared).step_flops == written
 
 
 def test_a_damaged_average_is_refused(tmp_path):
