@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import shutil
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
 
@@ -37,13 +38,17 @@ def graphs() -> str:
 
 
 def differences() -> list[str]:
-    """How the pages differ from what their code prints."""
+    """How the pages differ from what their code prints, and which of them raise."""
     found: list[str] = []
     for path in sorted(DOCS.rglob("*.md")):
         if not {GENERATED, DOCS / "gallery"} & set(path.parents):
             page = path.read_text(encoding="utf-8")
-            new = blocks.executed(page)
             name = str(path.relative_to(DOCS.parent))
+            try:
+                new = blocks.executed(page)
+            except Exception:  # code of a page may raise anything; the other pages are still tried
+                found += [f"{name} raises", traceback.format_exc()]
+                continue
             found += difflib.unified_diff(page.splitlines(), new.splitlines(), name, name, n=1)
     return found
 
