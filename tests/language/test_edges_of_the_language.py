@@ -1,10 +1,14 @@
 """What a newcomer writes first: refused with the spelling that works."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
+from IPython.core.interactiveshell import InteractiveShell
 
 import edgewise
-from edgewise import EdgewiseError, Program, R, V, graphs
+from edgewise import EdgewiseError, F, Program, R, V, graphs
 
 Q = torch.randn(1, 2, 16, 8)
 
@@ -19,6 +23,24 @@ Q = torch.randn(1, 2, 16, 8)
         (lambda: R.h(V.I) <= (R.x(V.I), V.I in [1, 2]), "R._some(V.I)"),
         (lambda: R.h(V.I) <= (R.x(V.I), V.I**2 <= 6), "V.I * V.I"),
         (lambda: (V.J <= V.I) | (V.J == 5), "write two rules"),
+        (lambda: setattr(R, "h", 5), "a fact with a value"),
+        (lambda: setattr(V, "I", 5), "a rule is"),
+        (lambda: R.h(V.I) <= (R.x(V.I), V.I in [1, 2]), "R.special._in(V.I, 1, 2)"),
+        (lambda: R.h(V.I) <= (R.x(V.I), 0 <= V.I <= 5), "`0 <= V.I, V.I <= 5`"),
+        (lambda: R.h(V.I) <= (R.x(V.I), not (V.I <= 5)), "`~a`"),
+        (lambda: R.h(V.I) <= (R.x(V.I), (V.I <= 5, V.I >= 2)), "*conditions"),
+        (lambda: R.h(V.I) <= (R.x(V.J), graphs.window(2)), "`window(2)(V.I, V.J)`"),
+        (lambda: R.h(V.I) <= (R.x(V.J), graphs.window), "`window(...)(V.I, V.J)`"),
+        (lambda: R.h(V.I) <= (R.x(V.J), lambda i, j: i <= j), "graphs.where(function)(V.I, V.J)"),
+        (lambda: V.I ^ V.J, "graphs.where"),
+        (lambda: 1 << V.I, "`2 * V.I`"),
+        (lambda: V.I % 0 == V.J, "another number"),
+        (lambda: R.special.lte(V.I, 3), "`R.special.leq`"),
+        (lambda: R.special["gte"](V.I, 3), "`R.special.geq`"),
+        (lambda: Program([R.h(V.I) <= R.x("I")]).check(), "`V.I`"),
+        (lambda: Program([R.h >= R.x]), "a rule is `head <= body`"),
+        (lambda: (R.h(V.I) <= R.x(V.I) & R.y(V.I)) | [F.product], "`(a, b)`"),
+        (lambda: graphs.where(lambda b, h, q, k: q >= k), "mask_mod(0, 0, i, j)"),
         (lambda: Program([R.h(V.I) == R.x(V.I)]), "head <= body"),
         (lambda: edgewise.attention(Q, Q, Q, torch.ones(16, 16)), "from_dense"),
         (lambda: edgewise.attention(Q, Q, Q, lambda i, j: i >= j), "graphs.where"),
@@ -39,3 +61,28 @@ def test_the_spellings_that_are_suggested_work():
     same = edgewise.attention(Q, Q, Q, graphs.where(lambda i, j: (i - j).abs() <= 3))
     torch.testing.assert_close(found, same)
     torch.testing.assert_close(found, edgewise.attention(Q, Q, Q, graphs.window(3)))
+    assert R.special["leq"](V.I, 3) == R.special.leq(V.I, 3)
+    assert graphs.where(lambda i, j: True).dense(3).all()
+
+
+TUPLE_AND_LIST = "R.h(V.I) <= (R.x(V.I), R.y(V.I)) | [F.tanh]"
+PARENTHESES = "help: put the rule into parentheses: `(head <= (a, b)) | [...]`"
+
+
+def test_python_says_that_a_rule_with_a_tuple_needs_parentheses():
+    script = f"from edgewise import F, R, V\n{TUPLE_AND_LIST}"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ran.stderr.rstrip().endswith(PARENTHESES)
+    other = subprocess.run([sys.executable, "-c", "() | []"], capture_output=True, text=True)
+    assert "help" not in other.stderr
+
+
+def test_a_notebook_says_that_a_rule_with_a_tuple_needs_parentheses(capsys):
+    shell = InteractiveShell.instance()
+    try:
+        edgewise.language.watch_for_parentheses()
+        shell.run_cell("from edgewise import F, R, V")
+        shell.run_cell(TUPLE_AND_LIST)
+    finally:
+        InteractiveShell.clear_instance()
+    assert PARENTHESES in capsys.readouterr().out

@@ -96,6 +96,9 @@ def _needed(rule: nodes.Rule) -> Iterator[tuple[nodes.Variable, str]]:
 
 
 def _next_step(rule: nodes.Rule, variable: nodes.Variable, bound: set[str]) -> str:
+    constants = {t for atom in atoms(rule) for t in atom.terms if isinstance(t, str)}
+    if variable.name in constants:
+        return f"`'{variable.name}'` in the body is a constant: did you mean `V.{variable.name}`?"
     near = nearest(variable.name, sorted(bound))
     if near:
         return f"did you mean `{near}`?"

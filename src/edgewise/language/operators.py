@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import traceback
 from contextlib import suppress
 from dataclasses import replace
 from numbers import Real
@@ -80,10 +82,50 @@ def missing_parentheses(item: nodes.Expression) -> MissingParentheses:
     )
 
 
+def note_parentheses(error: BaseException) -> None:
+    """Add to Python's error for `head <= (a, b) | [...]`, raised before any code of ours, a note.
+
+    It is the error of a tuple and a list, in code that writes rules.
+    """
+    if str(error) != "unsupported operand type(s) for |: 'tuple' and 'list'":
+        return
+    used = [
+        value
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        for value in (*frame.f_globals.values(), *frame.f_locals.values())
+    ]
+    if any(type(value).__module__.startswith("edgewise.language") for value in used):
+        error.add_note("help: put the rule into parentheses: `(head <= (a, b)) | [...]`")
+
+
+def watch_for_parentheses() -> None:
+    """See errors that nobody catches: those that Python prints, and those of a notebook."""
+    shown = sys.excepthook
+
+    def excepthook(kind: Any, error: BaseException, trace: Any) -> None:
+        note_parentheses(error)
+        shown(kind, error, trace)
+
+    def cell(
+        shell: Any, kind: Any, error: BaseException, trace: Any, tb_offset: Any = None
+    ) -> None:
+        note_parentheses(error)
+        shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is None:
+        sys.excepthook = excepthook
+    elif not shell.custom_exceptions:
+        shell.set_custom_exc((TypeError,), cell)
+
+
 def no_truth_value(item: nodes.Expression) -> NoTruthValue:
     help = "write a body as a tuple `(a, b)`, and negation as `~b`"
     if isinstance(item, nodes.SpecialAtom | nodes.ValueComparison):
-        help = "a chain such as `0 <= V.I <= 5` is two conditions: write `0 <= V.I, V.I <= 5`"
+        help = (
+            "a chain such as `0 <= V.I <= 5` is two conditions: write `0 <= V.I, V.I <= 5`; "
+            "`not a` is `~a`, `a and b` is `(a, b)`, `min(V.I, V.J) <= 5` two rules"
+        )
     return NoTruthValue(f"`{item!r}` has no truth value", caller(), help)
 
 
@@ -254,13 +296,14 @@ def rule(head: Any, body: Any) -> nodes.Rule:
             raise BadBody(
                 f"`{item}` is not an atom: Python has computed `in`, or `==` of atoms, itself",
                 place,
-                "compare variables, `V.I == 3`; for one of several, a relation: `R._some(V.I)`",
+                "compare variables, `V.I == 3`; for one of several, `R.special._in(V.I, 1, 2)` or "
+                "a relation: `R._some(V.I)`",
             )
         if not isinstance(item, nodes.Expression):
             raise BadBody(
                 f"`{safe_repr(item)}` is not an atom or an expression over atoms",
                 place,
-                "a body is `R.a(V.X)` or a tuple `(R.a(V.X), R.b(V.X))`",
+                _as_body(item),
             )
         if (
             item.weight is not None
@@ -273,6 +316,18 @@ def rule(head: Any, body: Any) -> nodes.Rule:
                 "leave the weight out, or use the atom without `hidden`",
             )
     return nodes.Rule(replace(head, hidden=False), items, (), place)
+
+
+def _as_body(item: Any) -> str:
+    """The next step for what is written in a body and is no atom."""
+    if isinstance(item, list | tuple | set):
+        return "a body is one tuple: write `*` before the inner one, `(R.a(V.X), *conditions)`"
+    if hasattr(item, "rows_between"):
+        shown = f"{item.__name__}(...)" if isinstance(item, type) else safe_repr(item)
+        return f"a pattern is a condition on two terms: `{shown}(V.I, V.J)`"
+    if callable(item):
+        return "a function of two keys is a pattern: `graphs.where(function)(V.I, V.J)`"
+    return "a body is `R.a(V.X)` or a tuple `(R.a(V.X), R.b(V.X))`"
 
 
 def line(head: Any, arity: Any) -> nodes.Line:

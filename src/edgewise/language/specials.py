@@ -66,7 +66,8 @@ class UnknownSpecial(EdgewiseError):
     instead = "R.h(V.I) <= (R.a(V.I), R.special.lt(V.I, 3))"
 
 
-ELSEWHERE = {"less": "lt", "greater": "gt", "le": "leq", "ge": "geq", "ne": "neq", "equal": "eq"}
+ELSEWHERE = {"less": "lt", "greater": "gt", "ne": "neq", "equal": "eq", "equals": "eq"}
+ELSEWHERE |= {"le": "leq", "lte": "leq", "ge": "geq", "gte": "geq"}
 
 
 def is_protocol(name: str) -> bool:
@@ -102,6 +103,9 @@ class SpecialNamespace:
         if plain == "fn":
             return self._fn
         return nodes.SpecialAtom(plain, place=caller())
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, str(name))
 
     @staticmethod
     def _fn(function: Any) -> nodes.SpecialAtom:

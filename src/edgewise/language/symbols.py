@@ -5,8 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from edgewise.errors import caller, safe_repr
-from edgewise.language import brackets, functions, nodes
+from edgewise.language import brackets, functions, nodes, operators
 from edgewise.language.specials import SpecialNamespace, UnknownSpecial, is_protocol
+
+
+class Symbol:
+    """What `R`, `V`, `C`, `F` and `W` share: names are read, never set."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise operators.BadOperator(
+            f"`{self!r}.{name}` is a name, which `=` would change for every rule",
+            caller(),
+            "a rule is `head <= body`, a fact with a value `R.h(1)[0.5]`",
+        )
 
 
 class HiddenNamespace:
@@ -30,7 +41,7 @@ class HiddenNamespace:
         return nodes.Atom(name, hidden=True, place=caller())
 
 
-class RelationNamespace:
+class RelationNamespace(Symbol):
     """`R.name`: an atom of relation `name`; `R["a.name"]` for a name with a scope.
 
     `R._name` and `R["_name"]` are hidden.
@@ -63,7 +74,7 @@ class RelationNamespace:
         return "R"
 
 
-class VariableNamespace:
+class VariableNamespace(Symbol):
     """`V.X`: a variable. Variables are compared and computed with in a body.
 
     >>> R.h(V.I) <= (R.x(V.J), V.I - V.J <= 5, V.I != V.J)
@@ -82,7 +93,7 @@ class VariableNamespace:
         return "V"
 
 
-class ConstantNamespace:
+class ConstantNamespace(Symbol):
     """`C.name`: the constant "name".
 
     >>> R.likes(C.ann, V.X)
@@ -98,7 +109,7 @@ class ConstantNamespace:
         return "C"
 
 
-class FunctionNamespace:
+class FunctionNamespace(Symbol):
     """`F.name`: a function of values, applied in a body or listed after a rule.
 
     >>> (R.h(V.X) <= (F.relu(R.x(V.Y)), R._edge(V.X, V.Y))) | [F.tanh, F.max_agg]
@@ -117,7 +128,7 @@ class FunctionNamespace:
         return "F"
 
 
-class WeightNamespace:
+class WeightNamespace(Symbol):
     """`W.name[64, 32]`: a named weight; `W.name(V.H)[64, 32]`: one for each H.
 
     `W["a.name"]` is a name with a scope, and `W[64, 32]` a weight without a name.

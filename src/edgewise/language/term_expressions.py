@@ -128,6 +128,16 @@ class Comparable:
             "`**` does not compute keys", caller(), "write a product: `V.I * V.I`"
         )
 
+    def __xor__(self, other: Any) -> Any:
+        raise operators.BadOperator(
+            "bits of keys are not computed",
+            caller(),
+            "write arithmetic: `V.I // 2`, `V.I % 2 == 0`, `2 * V.I`; or a pattern, "
+            "`graphs.where(lambda i, j: (i ^ j) == 1)(V.I, V.J)`",
+        )
+
+    __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __xor__
+
     def __le__(self, other: Any) -> nodes.SpecialAtom:
         return compared(self, "<=", other)
 
@@ -214,6 +224,8 @@ class Equality:
 
 def _applied(name: str, *operands: Any) -> TermExpression:
     found = tuple(_operand(operand) for operand in operands)
+    if name in ("//", "%") and isinstance(found[1], int) and found[1] == 0:
+        raise terms.BadTerm(f"`{name} 0` divides by 0", caller(), "divide by another number")
     made = TermExpression(name, *found)
     if made.size > MOST_OPERATORS:
         raise terms.BadTerm(

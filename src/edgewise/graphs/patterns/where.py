@@ -1,6 +1,8 @@
 """A pattern from a function of tensors, as FlexAttention's `mask_mod` is one."""
 
+import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +19,18 @@ from edgewise.layouts.rows import row_by_row
 
 MOST = 1 << 34  # pairs, about a minute
 AT_ONCE = 1 << 22  # pairs that are evaluated together
+AS_PREDICATE = (
+    "write it of two tensors of integers and join conditions by `&` and `|`, as "
+    "`lambda i, j: (j <= i) & (i - j < 3)`; of a `mask_mod`, `lambda i, j: mask_mod(0, 0, i, j)`"
+)
 
 
 class BadPredicate(EdgewiseError):
     """A predicate takes two integer tensors, queries and keys, and gives a truth value for each."""
 
     code = "bad-predicate"
-    example = "where(lambda i: i > 3).rows(8)"
-    instead = "where(lambda i, j: i > j).rows(8)"
+    example = "where(lambda i: i > 3)"
+    instead = "where(lambda i, j: i > j)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,12 +73,10 @@ class predicate(Pattern):
             found = self.function(i, j)
         except Exception as problem:
             raise BadPredicate(
-                f"the predicate raised {safe_repr(problem)}",
-                caller(),
-                "write it of two tensors of integers and join conditions by `&` and `|`, as "
-                "`lambda i, j: (j <= i) & (i - j < 3)`; of a `mask_mod`, "
-                "`lambda i, j: mask_mod(0, 0, i, j)`",
+                f"the predicate raised {safe_repr(problem)}", caller(), AS_PREDICATE
             ) from problem
+        if isinstance(found, bool):
+            found = torch.tensor(found)
         if not isinstance(found, Tensor) or found.dtype != torch.bool:
             kind = found.dtype if isinstance(found, Tensor) else type(found).__name__
             raise BadPredicate(
@@ -81,7 +85,7 @@ class predicate(Pattern):
                 "compare inside of it; join conditions by `&` and `|`",
             )
         sizes = zip(found.shape, shape, strict=False)
-        if found.ndim != len(shape) or any(own not in (1, size) for own, size in sizes):
+        if found.ndim not in (0, len(shape)) or any(own not in (1, size) for own, size in sizes):
             raise BadPredicate(
                 f"the predicate gives shape {tuple(found.shape)} for pairs of shape {tuple(shape)}",
                 caller(),
@@ -108,4 +112,14 @@ def where(function: Callable[[Tensor, Tensor], Tensor]) -> predicate:
             caller(),
             "write `where(lambda i, j: i > j)`",
         )
+    with suppress(ValueError):  # a function of C has no signature
+        takes = inspect.signature(function)
+        try:
+            takes.bind(None, None)
+        except TypeError:
+            raise BadPredicate(
+                f"a predicate takes queries and keys, this one takes `{takes}`",
+                caller(),
+                AS_PREDICATE,
+            ) from None
     return predicate(function)
