@@ -7,7 +7,7 @@ from claims.claim import Claim, Row, Verdict, grouped, main, mean, panel, seeds_
 from claims.runs import data_folder, made_folder, short, trained
 from plots import COLOURS
 
-from edgewise.training.objectives import bleu
+from edgewise.training.objectives.texts import bleu
 
 MODELS = {
     "RNN": ("multi30k-rnn", ["model.size={rnn}"]),

@@ -7,7 +7,7 @@ from claims.runs import short, sweep, text_folder
 
 from edgewise.language import Program, R, V, repeat
 from edgewise.training.models.language import LanguageTransformer
-from edgewise.training.objectives import Causal
+from edgewise.training.objectives.texts import Causal
 from edgewise.training.recipe import KINDS
 from edgewise.training.schema import number
 from edgewise.zoo import convolution, gpt2, layers

@@ -14,8 +14,8 @@ from edgewise import R, numbers, training
 from edgewise.language import Program
 from edgewise.module import Model
 from edgewise.training.models.language import LanguageModel, LanguageTransformer
-from edgewise.training.objective import Average
-from edgewise.training.objectives import Causal
+from edgewise.training.objectives.objective import Average
+from edgewise.training.objectives.texts import Causal
 from edgewise.training.recipe import KINDS
 from edgewise.training.run import read_run
 from edgewise.training.schema import number

@@ -21,7 +21,7 @@ from edgewise import training
 from edgewise.graphs import Pattern, parse
 from edgewise.training.data.batches import IGNORED
 from edgewise.training.models.language import Encoder
-from edgewise.training.objective import Average, Objective
+from edgewise.training.objectives.objective import Average, Objective
 from edgewise.training.randomness import generator
 from edgewise.training.recipe import KINDS
 from edgewise.training.schema import number, one_of

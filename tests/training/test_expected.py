@@ -13,7 +13,7 @@ from tiny_recipe import RECIPE, loaded
 
 from edgewise import EdgewiseError, training
 from edgewise.training import checkpoint
-from edgewise.training.average import WeightAverage
+from edgewise.training.optimiser import WeightAverage
 
 MORE = RECIPE.replace("log = 2", "log = 1").replace("dropout = 0.1\n", "")
 

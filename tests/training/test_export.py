@@ -9,8 +9,8 @@ import torch
 from tiny_runs import copied, run_of, trained
 
 from edgewise import EdgewiseError, zoo
-from edgewise.training.export_onnx import _Named
-from edgewise.training.sharing import export, push
+from edgewise.training.exporting import export, push
+from edgewise.training.onnx import _Named
 
 KINDS = ("generate", "classify", "translate")
 

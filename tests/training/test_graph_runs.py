@@ -11,7 +11,7 @@ from graph_files import one_graph, recipe, rings, values
 from edgewise import EdgewiseError, R, training
 from edgewise.cli import main
 from edgewise.training.data.graph_corpus import Graph, GraphCorpus
-from edgewise.training.objective import Average, roc_auc
+from edgewise.training.objectives.objective import Average, roc_auc
 
 FILES = {
     "nodes": (one_graph, "classes", "", "layer = 'gcn'\ndropout = 0.1"),

@@ -15,7 +15,7 @@ from edgewise.training.data.batches import IGNORED, Buckets, examples
 from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
 from edgewise.training.data.text import TextData
-from edgewise.training.objectives import Masked
+from edgewise.training.objectives.texts import Masked
 from edgewise.training.ranks.group import ALONE
 from edgewise.training.ranks.ways import OneProcess, Setup
 

@@ -13,7 +13,7 @@ import torch
 from edgewise import EdgewiseError, R, V, training
 from edgewise.cli import main
 from edgewise.training.data.triples import TripleData
-from edgewise.training.triple_objectives import ranks, without_others
+from edgewise.training.objectives.triples import ranks, without_others
 
 PEOPLE = ["ada", "ben", "cleo", "dora", "emil", "finn", "gus", "hope"]
 FATHER = [(a, "father", b) for a, b in pairwise(PEOPLE)]

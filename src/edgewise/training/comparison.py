@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +15,10 @@ from typing import Any
 
 from edgewise.training import folder, model_files
 from edgewise.training.cost import COST
+from edgewise.training.folder import Points, plot_curves
 from edgewise.training.logs import LINES
 from edgewise.training.recipe import load
 
-Points = list[tuple[float, float]]
 UNMEASURED = ("recipe", "step", "steps", "parameters")
 
 
@@ -133,19 +132,6 @@ def at_most(points: Points, end: float) -> float | None:
 
 def picture(runs: Sequence[RunRecord], by: str = "steps", kind: str = "png") -> bytes:
     """The validation losses of all runs, as a PNG or an SVG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for run in runs:
-        if curve := run.losses(by):
-            axes.plot(*zip(*curve, strict=True), marker="o", markersize=3, label=run.path.name)
-    axes.set(xlabel="step" if by == "steps" else "FLOPs", ylabel="validation loss")
-    if axes.lines:
-        axes.legend()
-    axes.grid(alpha=0.3)
-    data = io.BytesIO()
-    figure.savefig(data, format=kind)
-    return data.getvalue()
+    curves = [(run.path.name, run.losses(by)) for run in runs]
+    across = "step" if by == "steps" else "FLOPs"
+    return plot_curves(curves, kind, xlabel=across, ylabel="validation loss")

@@ -29,18 +29,8 @@ class Estimate:
     autograd stores in a forward pass. `plan` says what each of several ranks has and sends;
     `memory` is that of the rank with most.
 
-    >>> import tempfile
-    >>> from pathlib import Path
     >>> from edgewise import training
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "text.txt").write_text("to be, or not to be\\n" * 50)
-    >>> sections = [
-    ...     '[data]\\nkind = "text"\\npath = "text.txt"\\ntokenizer = "characters"\\ncontext = 8'
-    ... ]
-    >>> sections += ['[model]\\nkind = "gpt"\\nlayers = 1\\nheads = 2\\nsize = 8']
-    >>> sections += ['[objective]\\nkind = "causal"', "[training]\\nsteps = 2\\nbatch = 2"]
-    >>> _ = (folder / "recipe.toml").write_text("\\n".join(sections))
-    >>> recipe = training.load(folder / "recipe.toml")
+    >>> recipe = training.load("recipe.toml")
     >>> found = training.estimate(recipe)
     >>> found.parameters > 0, sorted(found.memory)
     (True, ['activations', 'average', 'gradients', 'optimiser', 'weights'])
@@ -61,18 +51,8 @@ class Estimate:
 def estimate(recipe: Recipe, *, data: str | Path | None = None) -> Estimate:
     """The cost of a recipe on its data; the model is built, and run on two examples.
 
-    >>> import tempfile
-    >>> from pathlib import Path
     >>> from edgewise import training
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "text.txt").write_text("to be, or not to be\\n" * 50)
-    >>> sections = [
-    ...     '[data]\\nkind = "text"\\npath = "text.txt"\\ntokenizer = "characters"\\ncontext = 8'
-    ... ]
-    >>> sections += ['[model]\\nkind = "gpt"\\nlayers = 1\\nheads = 2\\nsize = 8']
-    >>> sections += ['[objective]\\nkind = "causal"', "[training]\\nsteps = 2\\nbatch = 2"]
-    >>> _ = (folder / "recipe.toml").write_text("\\n".join(sections))
-    >>> recipe = training.load(folder / "recipe.toml")
+    >>> recipe = training.load("recipe.toml")
     >>> training.estimate(recipe).steps
     2
     """

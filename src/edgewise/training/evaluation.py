@@ -18,8 +18,8 @@ from edgewise.training.data.treebank import universal
 from edgewise.training.errors import WrongTask
 from edgewise.training.folder import RECIPE, data_folder
 from edgewise.training.model_files import bad as bad_run
-from edgewise.training.objective import Average
-from edgewise.training.objectives import bleu
+from edgewise.training.objectives.objective import Average
+from edgewise.training.objectives.texts import bleu
 from edgewise.training.run import Run
 from edgewise.zoo.pretrained.model import Pretrained
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -138,20 +138,34 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+Points = list[tuple[float, float]]
+
+
 def plot(found: list[dict[str, Any]], title: str, kind: str = "png") -> bytes:
     """The loss over the steps, in training and validation, as a PNG or an SVG."""
+    names = {"training": "loss", "validation": "validation loss"}
+    curves = [
+        (label, [(row["step"], row[name]) for row in found if name in row])
+        for label, name in names.items()
+    ]
+    return plot_curves(curves, kind, plain=("training",), ylabel="loss", xlabel="step", title=title)
+
+
+def plot_curves(
+    curves: Iterable[tuple[str, Points]], kind: str, *, plain: Sequence[str] = (), **labels: str
+) -> bytes:
+    """Curves by their names in a legend, as a PNG or an SVG; `plain` ones are without markers."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    for name, label in (("loss", "training"), ("validation loss", "validation")):
-        points = [(row["step"], row[name]) for row in found if name in row]
+    for name, points in curves:
         if points:
-            marked = {"marker": "o", "markersize": 3} if label == "validation" else {"alpha": 0.7}
-            axes.plot(*zip(*points, strict=True), label=label, **marked)
-    axes.set(xlabel="step", ylabel="loss", title=title)
+            style: Any = {"alpha": 0.7} if name in plain else {"marker": "o", "markersize": 3}
+            axes.plot(*zip(*points, strict=True), label=name, **style)
+    axes.set(**labels)
     if axes.lines:
         axes.legend()
     axes.grid(alpha=0.3)

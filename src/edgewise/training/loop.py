@@ -23,14 +23,14 @@ from edgewise.training.card import write_card
 from edgewise.training.cost import COST, recorded
 from edgewise.training.errors import Diverged, NotWritable
 from edgewise.training.logs import Logs
-from edgewise.training.objective import Average
+from edgewise.training.objectives.objective import Average
 from edgewise.training.randomness import deterministic, seed_of
 from edgewise.training.ranks.group import ALONE, RankGroup, joined
 from edgewise.training.ranks.start import same_run, shared_corpus
 from edgewise.training.ranks.ways import Setup, way_of
 from edgewise.training.recipe import Recipe, check_recipe
+from edgewise.training.resuming import same_recipe
 from edgewise.training.run_state import RunState
-from edgewise.training.same import same_recipe
 
 BEST = "best.safetensors"
 LOWER = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -67,19 +67,9 @@ def train(
     as if it had not been interrupted; `resume=False` refuses it. When `stop` is set, the run saves
     a checkpoint after the step and ends.
 
-    >>> import tempfile
-    >>> from pathlib import Path
     >>> from edgewise import training
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "text.txt").write_text("to be, or not to be\\n" * 50)
-    >>> sections = [
-    ...     '[data]\\nkind = "text"\\npath = "text.txt"\\ntokenizer = "characters"\\ncontext = 8'
-    ... ]
-    >>> sections += ['[model]\\nkind = "gpt"\\nlayers = 1\\nheads = 2\\nsize = 8']
-    >>> sections += ['[objective]\\nkind = "causal"', "[training]\\nsteps = 2\\nbatch = 2"]
-    >>> _ = (folder / "recipe.toml").write_text("\\n".join(sections))
-    >>> recipe = training.load(folder / "recipe.toml")
-    >>> [event.kind for event in training.train(recipe, folder / "run")][-1]
+    >>> recipe = training.load("recipe.toml")
+    >>> [event.kind for event in training.train(recipe, "run")][-1]
     'end'
     """
     check_recipe(recipe)

@@ -1,11 +1,14 @@
-"""AdamW or Adam, and its learning rate: linear warmup, then a schedule."""
+"""AdamW or Adam, its learning rate, and the exponential moving average of weights (`ema`)."""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -82,3 +85,45 @@ def noam(warmup: int) -> Schedule:
 def constant(warmup: int) -> Schedule:
     """Linear warmup, then constant."""
     return lambda step: min((step + 1) / max(warmup, 1), 1.0)
+
+
+class WeightAverage:
+    """a ← d·a + (1 − d)·w after each step, with d = min(decay, (1 + t) / (10 + t)) at step t.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(1, 1)
+    >>> average = WeightAverage(model, 0.5)
+    >>> torch.nn.init.ones_(model.weight).requires_grad
+    True
+    >>> for step in range(99):
+    ...     average.update(model, step)
+    >>> round(average.values["weight"].item(), 3)
+    1.0
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.values = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, step: int) -> None:
+        """Move towards the weights, faster in the first steps."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        now = [p.detach() for _, p in model.named_parameters()]
+        torch._foreach_lerp_(list(self.values.values()), now, 1 - decay)
+
+    @contextmanager
+    def applied(self, model: nn.Module) -> Iterator[None]:
+        """The model has the averaged weights inside."""
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        _copy(model, self.values)
+        try:
+            yield
+        finally:
+            _copy(model, before)
+
+
+@torch.no_grad()
+def _copy(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    for name, weight in model.named_parameters():
+        weight.copy_(values[name])

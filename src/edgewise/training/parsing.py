@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from edgewise.data.trees import DependencyTree
-from edgewise.data.words import words_of
 from edgewise.errors import caller
 from edgewise.graphs.checks import integer
 from edgewise.training.data.treebank import ROOT, in_pieces, piece_batch
-from edgewise.training.parsing_objective import decoded
+from edgewise.training.objectives.parsing import decoded
 from edgewise.zoo.pretrained.texts import BadText, TextTooLong, listed
 
 if TYPE_CHECKING:
@@ -20,6 +20,23 @@ if TYPE_CHECKING:
 
 Sentence = str | Sequence[str] | DependencyTree
 GIVE = 'give texts, lists of words, or trees: `parse(["a text"])`'
+# English words as Universal Dependencies divides a text: `do n't`, `it 's`, `well - known`
+CLITIC = r"['’](?:s|re|ve|ll|d|m)\b"
+WORD = re.compile(
+    rf"""
+    (?:https?://|www\.)\S*[\w/]         # an address
+    | [\w.+-]+@[\w-]+(?:\.[\w-]+)+
+    | (?:[A-Za-z]\.){{2,}}              # U.S., a.m.
+    | \b(?:Mr|Mrs|Ms|Dr|St|Prof|Jr|Sr|vs|etc|Inc|Ltd|Corp|Co|Gen|Sen|Gov)\.
+    | \d+(?:[.,:/]\d+)*(?:th|st|nd|rd|s)?\b
+    | \bcan(?=not\b)                    # can not
+    | \w+?(?=n['’]t\b) | n['’]t\b       # do n't
+    | {CLITIC}
+    | \w+(?:['’](?!(?:s|re|ve|ll|d|m)\b)\w+)*  # o'clock
+    | ([^\w\s])\1*                      # the same sign again: ...
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
 
 
 def parse(run: Run, sentences: Sequence[Sentence], *, batch: int = 32) -> list[DependencyTree]:
@@ -67,3 +84,12 @@ def _trees(sentences: Sequence[Sentence]) -> Iterator[DependencyTree]:
                 what = f"sentence {k} has the word {word!r:.40}"
                 raise BadText(what, caller(), "a word has a sign, and no tabs or line breaks")
         yield found
+
+
+def words_of(text: str) -> list[str]:
+    """The words and signs of an English sentence.
+
+    >>> print(*words_of("Don't stop: it's 3.5 km to Mr. Li's well-known café..."))
+    Do n't stop : it 's 3.5 km to Mr. Li 's well - known café ...
+    """
+    return [found[0] for found in WORD.finditer(text)]

@@ -20,8 +20,8 @@ from edgewise.training.data.triples import TripleCorpus
 from edgewise.training.errors import WrongTask
 from edgewise.training.folder import RECIPE, data_folder
 from edgewise.training.model_files import bad as bad_run
+from edgewise.training.objectives.triples import ranks, without_others
 from edgewise.training.run import Run, read_run
-from edgewise.training.triple_objectives import ranks, without_others
 
 if TYPE_CHECKING:
     from edgewise.reference.why import Why
@@ -42,25 +42,9 @@ def predict(
     the best answers. A run on links suggests new ones with `part="new"`: pairs of nodes without an
     edge that share a neighbour, the likeliest first.
 
-    >>> import tempfile
-    >>> import numpy
     >>> from edgewise import training
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> pairs = numpy.array([(i, i ^ 1) for i in range(12)]).T
-    >>> arrays = {
-    ...     "x": numpy.eye(12, dtype="float32"),
-    ...     "y": numpy.arange(12) // 6,
-    ...     "edge_index": pairs,
-    ... }
-    >>> numpy.savez(folder / "graph.npz", **arrays)
-    >>> sections = [
-    ...     '[data]\\nkind = "graphs"\\npath = "graph.npz"',
-    ...     '[model]\\nkind = "graph"\\nhidden = 8',
-    ... ]
-    >>> sections += ['[objective]\\nkind = "classes"', "[training]\\nsteps = 2\\nbatch = 1"]
-    >>> _ = (folder / "recipe.toml").write_text("\\n".join(sections))
-    >>> _ = list(training.train(training.load(folder / "recipe.toml"), folder / "run"))
-    >>> sorted(next(iter(predict(folder / "run", part="all"))))
+    >>> _ = list(training.train(training.load("graph.toml"), "run"))
+    >>> sorted(next(iter(predict("run", part="all"))))
     ['example', 'label', 'name', 'probabilities']
     """
     model, corpus = _opened(Path(run), data)
@@ -109,25 +93,9 @@ def why(run: str | Path, atom: Atom, *, data: str | Path | None = None, graph: i
     A node of one graph is a number, or its name in the data: `R.logits("ann")`. Of triples, `graph`
     is the number of the query; of algorithms, of a graph at a drawn step.
 
-    >>> import tempfile
-    >>> import numpy
     >>> from edgewise import R, training
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> pairs = numpy.array([(i, i ^ 1) for i in range(12)]).T
-    >>> arrays = {
-    ...     "x": numpy.eye(12, dtype="float32"),
-    ...     "y": numpy.arange(12) // 6,
-    ...     "edge_index": pairs,
-    ... }
-    >>> numpy.savez(folder / "graph.npz", **arrays)
-    >>> sections = [
-    ...     '[data]\\nkind = "graphs"\\npath = "graph.npz"',
-    ...     '[model]\\nkind = "graph"\\nhidden = 8',
-    ... ]
-    >>> sections += ['[objective]\\nkind = "classes"', "[training]\\nsteps = 2\\nbatch = 1"]
-    >>> _ = (folder / "recipe.toml").write_text("\\n".join(sections))
-    >>> _ = list(training.train(training.load(folder / "recipe.toml"), folder / "run"))
-    >>> str(why(folder / "run", R.logits(3))).splitlines()[0][:13]
+    >>> _ = list(training.train(training.load("graph.toml"), "run"))
+    >>> str(why("run", R.logits(3))).splitlines()[0][:13]
     'R.logits(3) ='
     """
     model, corpus = _opened(Path(run), data)

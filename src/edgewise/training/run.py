@@ -55,27 +55,17 @@ class Run(Pretrained):
     `generate`, `parse` and `translate` say so if the model is for another task;
     a parser gives trees: `run.parse(["it rains"])[0].heads` is `[2, 0]`.
 
-    >>> import tempfile
-    >>> from pathlib import Path
     >>> from edgewise import training
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "text.txt").write_text("to be, or not to be\\n" * 50)
-    >>> sections = [
-    ...     '[data]\\nkind = "text"\\npath = "text.txt"\\ntokenizer = "characters"\\ncontext = 8'
-    ... ]
-    >>> sections += ['[model]\\nkind = "gpt"\\nlayers = 1\\nheads = 2\\nsize = 8']
-    >>> sections += ['[objective]\\nkind = "causal"', "[training]\\nsteps = 2\\nbatch = 2"]
-    >>> _ = (folder / "recipe.toml").write_text("\\n".join(sections))
-    >>> recipe = training.load(folder / "recipe.toml")
-    >>> _ = list(training.train(recipe, folder / "run"))
+    >>> recipe = training.load("recipe.toml")
+    >>> _ = list(training.train(recipe, "run"))
     >>> from edgewise import zoo
-    >>> run = zoo.from_pretrained(folder / "run")
+    >>> run = zoo.from_pretrained("run")
     >>> run.step, len(run.generate("to ", most=3, seed=0))
     (2, 3)
     >>> len(run.rows(["to be"])[0])
     5
-    >>> run.prune({0: [1]}).save(folder / "small")
-    >>> small = zoo.from_pretrained(folder / "small")
+    >>> run.prune({0: [1]}).save("small")
+    >>> small = zoo.from_pretrained("small")
     >>> small.model.weight("layer.0.q.weight").shape, len(small.generate("to ", most=3, seed=0))
     (torch.Size([1, 4, 8]), 3)
     """
@@ -272,7 +262,7 @@ class Run(Pretrained):
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write it as Hugging Face does, if the model has such a layout."""
-        import_module("edgewise.training.sharing").save_run(self, Path(path))
+        import_module("edgewise.training.exporting").save_run(self, Path(path))
 
     def _batches(
         self, rows: list[list[int]], batch: int, truncate: bool, *, exact: bool = False

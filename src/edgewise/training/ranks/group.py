@@ -16,7 +16,7 @@ from torch import Tensor
 from edgewise.distributed.errors import BadMesh, RanksDiffer
 from edgewise.errors import EdgewiseError, Span
 from edgewise.training.ranks.errors import RankFailed, RankMissing
-from edgewise.training.same import SHOWN, differences
+from edgewise.training.resuming import SHOWN, differences
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

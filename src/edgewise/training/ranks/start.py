@@ -11,7 +11,7 @@ import torch
 from edgewise.save.archive import digest
 from edgewise.training.ranks.group import RankGroup
 from edgewise.training.recipe import Recipe
-from edgewise.training.same import tokenizer_of_run
+from edgewise.training.resuming import tokenizer_of_run
 
 
 def shared_corpus(ranks: RankGroup, recipe: Recipe, where: Path, out: Path) -> Any:

@@ -1,7 +1,4 @@
-"""Objectives of a run: the loss that is minimised and the measures that are reported.
-
-To add one, write its class and add it to OBJECTIVES.
-"""
+"""Objectives on texts: the next token, masked tokens, classes, translations."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,22 +8,18 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from edgewise.graphs.drawing import require_package
-from edgewise.training.algorithm_objective import NextHints
 from edgewise.training.data.batches import IGNORED
 from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
 from edgewise.training.data.text import TextData
-from edgewise.training.graph_objectives import GraphClasses, GraphLabels, GraphLinks, GraphValues
 from edgewise.training.models.classifier import Classifier
 from edgewise.training.models.language import Encoder, Gpt
 from edgewise.training.models.pretrained import FineTuned
 from edgewise.training.models.translation import Recurrent, Translator
-from edgewise.training.objective import Average, Objective, widened
-from edgewise.training.parsing_objective import Dependencies
+from edgewise.training.objectives.objective import Average, Objective, widened
 from edgewise.training.randomness import generator
 from edgewise.training.schema import Mistakes, number
 from edgewise.training.tokenizers import MASK, masked
-from edgewise.training.triple_objectives import Ranking
 
 
 @dataclass(frozen=True)
@@ -217,18 +210,3 @@ def _entropy(logits: Tensor, batch: dict[str, Tensor], smoothing: float) -> Tens
     return cross_entropy(
         logits.flatten(0, 1), wanted, ignore_index=IGNORED, label_smoothing=smoothing
     )
-
-
-OBJECTIVES = {
-    "causal": Causal,
-    "masked": Masked,
-    "classification": Classification,
-    "translation": Translation,
-    "dependencies": Dependencies,
-    "classes": GraphClasses,
-    "values": GraphValues,
-    "labels": GraphLabels,
-    "ranking": Ranking,
-    "hints": NextHints,
-    "links": GraphLinks,
-}

@@ -11,7 +11,7 @@ from edgewise.decode import spanning_tree
 from edgewise.training.data.batches import IGNORED, Batch
 from edgewise.training.data.treebank import NONE, TreebankData
 from edgewise.training.models.parser import Parser
-from edgewise.training.objective import Average, Objective, widened
+from edgewise.training.objectives.objective import Average, Objective, widened
 from edgewise.training.schema import number
 
 

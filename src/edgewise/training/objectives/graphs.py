@@ -16,7 +16,7 @@ from edgewise.training.data import GRAPH_DATA
 from edgewise.training.data.files import bad
 from edgewise.training.data.links import LinkCorpus
 from edgewise.training.models.graph import GraphNetwork
-from edgewise.training.objective import Average, Objective, widened
+from edgewise.training.objectives.objective import Average, Objective, widened
 from edgewise.training.schema import number, one_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from edgewise.language.nodes import Rule
 from edgewise.training.data.triples import TripleData
 from edgewise.training.models.paths import BellmanFord, RuleModel, SoftRules
 from edgewise.training.models.triples import TripleEmbeddings
-from edgewise.training.objective import Average, Objective, widened
+from edgewise.training.objectives.objective import Average, Objective, widened
 from edgewise.training.randomness import generator
 from edgewise.training.schema import number, one_of
 

@@ -14,9 +14,9 @@ from edgewise.graphs import causal, parse
 from edgewise.training import model_files
 from edgewise.training.card import CARD, card
 from edgewise.training.errors import NotExportable
-from edgewise.training.export_onnx import to_onnx
 from edgewise.training.folder import RECIPE
 from edgewise.training.models.language import Gpt
+from edgewise.training.onnx import to_onnx
 from edgewise.training.run import Run
 from edgewise.zoo import gpt2
 from edgewise.zoo.pretrained import MODEL_TYPES, Pretrained, from_pretrained, save_pretrained
@@ -37,21 +37,11 @@ def export(folder: str | Path, to: str, out: str | Path) -> str:
     written for "hf" as for "safetensors": rules, weights and tokenizer, which `from_pretrained`
     reads.
 
-    >>> import tempfile
-    >>> from pathlib import Path
     >>> from edgewise import training
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "text.txt").write_text("to be, or not to be\\n" * 50)
-    >>> sections = [
-    ...     '[data]\\nkind = "text"\\npath = "text.txt"\\ntokenizer = "characters"\\ncontext = 8'
-    ... ]
-    >>> sections += ['[model]\\nkind = "gpt"\\nlayers = 1\\nheads = 2\\nsize = 8']
-    >>> sections += ['[objective]\\nkind = "causal"', "[training]\\nsteps = 2\\nbatch = 2"]
-    >>> _ = (folder / "recipe.toml").write_text("\\n".join(sections))
-    >>> recipe = training.load(folder / "recipe.toml")
-    >>> _ = list(training.train(recipe, folder / "run"))
-    >>> _ = training.export(folder / "run", "safetensors", folder / "out")
-    >>> (folder / "out").exists()
+    >>> recipe = training.load("recipe.toml")
+    >>> _ = list(training.train(recipe, "run"))
+    >>> _ = training.export("run", "safetensors", "out")
+    >>> Path("out").exists()
     True
     """
     if to not in FORMATS:
@@ -67,21 +57,11 @@ def export(folder: str | Path, to: str, out: str | Path) -> str:
 def push(folder: str | Path, to: str | Path, *, name: str | None = None) -> str:
     """Prepare a folder for the hub: the model, its card and what was measured. Nothing is sent.
 
-    >>> import tempfile
-    >>> from pathlib import Path
     >>> from edgewise import training
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "text.txt").write_text("to be, or not to be\\n" * 50)
-    >>> sections = [
-    ...     '[data]\\nkind = "text"\\npath = "text.txt"\\ntokenizer = "characters"\\ncontext = 8'
-    ... ]
-    >>> sections += ['[model]\\nkind = "gpt"\\nlayers = 1\\nheads = 2\\nsize = 8']
-    >>> sections += ['[objective]\\nkind = "causal"', "[training]\\nsteps = 2\\nbatch = 2"]
-    >>> _ = (folder / "recipe.toml").write_text("\\n".join(sections))
-    >>> recipe = training.load(folder / "recipe.toml")
-    >>> _ = list(training.train(recipe, folder / "run"))
-    >>> _ = training.push(folder / "run", folder / "card", name="tiny")
-    >>> (folder / "card" / "README.md").exists()
+    >>> recipe = training.load("recipe.toml")
+    >>> _ = list(training.train(recipe, "run"))
+    >>> _ = training.push("run", "card", name="tiny")
+    >>> Path("card/README.md").exists()
     True
     """
     folder, to = Path(folder), Path(to)

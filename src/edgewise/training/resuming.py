@@ -1,4 +1,4 @@
-"""Whether a folder holds the same run: its recipe, its data and its tokenizer."""
+"""What a run is resumed with: its own recipe, data and tokenizer, or it is refused."""
 
 from __future__ import annotations
 

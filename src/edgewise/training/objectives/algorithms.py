@@ -8,7 +8,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from edgewise.training.data.algorithms import AlgorithmData
 from edgewise.training.models.algorithms import AlgorithmStep
-from edgewise.training.objective import Average, Objective
+from edgewise.training.objectives.objective import Average, Objective
 from edgewise.training.schema import number
 
 if TYPE_CHECKING:
