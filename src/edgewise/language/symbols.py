@@ -9,7 +9,7 @@ from edgewise.language import brackets, functions, nodes, operators
 from edgewise.language.specials import SpecialNamespace, UnknownSpecial, is_protocol
 
 
-class Symbol:
+class Namespace:
     """What `R`, `V`, `C`, `F` and `W` share: names are read, never set."""
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -41,7 +41,7 @@ class HiddenNamespace:
         return nodes.Atom(name, hidden=True, place=caller())
 
 
-class RelationNamespace(Symbol):
+class RelationNamespace(Namespace):
     """`R.name`: an atom of relation `name`; `R["a.name"]` for a name with a scope.
 
     `R._name` and `R["_name"]` are hidden.
@@ -74,7 +74,7 @@ class RelationNamespace(Symbol):
         return "R"
 
 
-class VariableNamespace(Symbol):
+class VariableNamespace(Namespace):
     """`V.X`: a variable. Variables are compared and computed with in a body.
 
     >>> R.h(V.I) <= (R.x(V.J), V.I - V.J <= 5, V.I != V.J)
@@ -93,7 +93,7 @@ class VariableNamespace(Symbol):
         return "V"
 
 
-class ConstantNamespace(Symbol):
+class ConstantNamespace(Namespace):
     """`C.name`: the constant "name".
 
     >>> R.likes(C.ann, V.X)
@@ -109,7 +109,7 @@ class ConstantNamespace(Symbol):
         return "C"
 
 
-class FunctionNamespace(Symbol):
+class FunctionNamespace(Namespace):
     """`F.name`: a function of values, applied in a body or listed after a rule.
 
     >>> (R.h(V.X) <= (F.relu(R.x(V.Y)), R._edge(V.X, V.Y))) | [F.tanh, F.max_agg]
@@ -128,7 +128,7 @@ class FunctionNamespace(Symbol):
         return "F"
 
 
-class WeightNamespace(Symbol):
+class WeightNamespace(Namespace):
     """`W.name[64, 32]`: a named weight; `W.name(V.H)[64, 32]`: one for each H.
 
     `W["a.name"]` is a name with a scope, and `W[64, 32]` a weight without a name.
