@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from edgewise.errors import caller
@@ -13,22 +14,17 @@ from edgewise.neuralogic.nn.module.general import MLP
 from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, terms
 
 
+@dataclass(eq=False, repr=False)
 class DotAttention(TemplateModule):
     """softmax over Y of k(Y)ᵀ·q(X) / √d, times v(Y); `mask_name` has the pairs that count."""
 
-    def __init__(
-        self,
-        embed_dim: int,
-        output_name: str,
-        query_name: str,
-        key_name: str,
-        value_name: str,
-        mask_name: str | None = None,
-        arity: int = 1,
-    ) -> None:
-        self.embed_dim, self.output_name, self.arity = embed_dim, output_name, arity
-        self.query_name, self.key_name, self.value_name = query_name, key_name, value_name
-        self.mask_name = mask_name
+    embed_dim: int
+    output_name: str
+    query_name: str
+    key_name: str
+    value_name: str
+    mask_name: str | None = None
+    arity: int = 1
 
     def __call__(self) -> list[Entry]:
         shared = terms(self.arity - 1)
@@ -45,32 +41,31 @@ class DotAttention(TemplateModule):
         ]
 
 
+@dataclass(eq=False, repr=False)
 class MultiheadAttention(TemplateModule):
     """Projections, attention in slices of them, and a projection of all heads side by side."""
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        output_name: str,
-        query_name: str,
-        key_name: str,
-        value_name: str,
-        vdim: int | None = None,
-        kdim: int | None = None,
-        mask_name: str | None = None,
-        arity: int = 1,
-    ) -> None:
-        if num_heads < 1 or embed_dim % num_heads:
+    embed_dim: int
+    num_heads: int
+    output_name: str
+    query_name: str
+    key_name: str
+    value_name: str
+    vdim: int | None = None
+    kdim: int | None = None
+    mask_name: str | None = None
+    arity: int = 1
+
+    def __post_init__(self) -> None:
+        if self.num_heads < 1 or self.embed_dim % self.num_heads:
             raise BadTemplate(
-                f"{embed_dim} features cannot be divided among {num_heads} heads",
+                f"{self.embed_dim} features cannot be divided among {self.num_heads} heads",
                 caller(),
                 "choose a number of heads that divides them",
             )
-        self.embed_dim, self.num_heads, self.arity = embed_dim, num_heads, arity
-        self.output_name, self.mask_name = output_name, mask_name
-        self.inputs = {"q": query_name, "v": value_name, "k": key_name}
-        self.sizes = {"q": embed_dim, "v": vdim or embed_dim, "k": kdim or embed_dim}
+        self.inputs = {"q": self.query_name, "v": self.value_name, "k": self.key_name}
+        size = self.embed_dim
+        self.sizes = {"q": size, "v": self.vdim or size, "k": self.kdim or size}
 
     def _projected(self, kind: str, keys: list[Any]) -> Any:
         weight = f"{self.output_name}_{kind}w"
@@ -98,25 +93,23 @@ class MultiheadAttention(TemplateModule):
         return [*attention(), *rules, last if count == 1 else last | [Combination.CONCAT]]
 
 
+@dataclass(eq=False, repr=False)
 class EncoderBlock(TemplateModule):
     """Attention and a perceptron, each added to its input and normalised."""
 
-    def __init__(
-        self,
-        input_dim: int,
-        num_heads: int,
-        dim_feedforward: int,
-        output_name: str,
-        query_name: str,
-        key_name: str,
-        value_name: str,
-        mask_name: str | None = None,
-        arity: int = 1,
-        mlp: bool = True,
-    ) -> None:
-        self.input_dim, self.num_heads, self.dim_feedforward = input_dim, num_heads, dim_feedforward
-        self.output_name, self.arity, self.mlp = output_name, arity, mlp
-        self.names, self.mask_name = (query_name, key_name, value_name), mask_name
+    input_dim: int
+    num_heads: int
+    dim_feedforward: int
+    output_name: str
+    query_name: str
+    key_name: str
+    value_name: str
+    mask_name: str | None = None
+    arity: int = 1
+    mlp: bool = True
+
+    def __post_init__(self) -> None:
+        self.names = (self.query_name, self.key_name, self.value_name)
 
     def __call__(self) -> list[Entry]:
         keys, out, size = terms(self.arity), self.output_name, self.input_dim
@@ -155,56 +148,50 @@ class TransformerEncoder(EncoderBlock):
         super().__init__(*sizes, output_name, *names, mask_name, arity)
 
 
+@dataclass(eq=False, repr=False)
 class TransformerDecoder(TemplateModule):
     """Attention to itself, then a block that attends to the encoder."""
 
-    def __init__(
-        self,
-        input_dim: int,
-        num_heads: int,
-        dim_feedforward: int,
-        output_name: str,
-        input_name: str,
-        encoder_name: str,
-        mask_name: str | None = None,
-        memory_mask_name: str | None = None,
-        arity: int = 1,
-    ) -> None:
-        self.sizes = (input_dim, num_heads, dim_feedforward)
-        self.output_name, self.input_name, self.encoder_name = output_name, input_name, encoder_name
-        self.masks, self.arity = (mask_name, memory_mask_name), arity
+    input_dim: int
+    num_heads: int
+    dim_feedforward: int
+    output_name: str
+    input_name: str
+    encoder_name: str
+    mask_name: str | None = None
+    memory_mask_name: str | None = None
+    arity: int = 1
 
     def __call__(self) -> list[Entry]:
         own, inner = (self.input_name,) * 3, f"{self.output_name}__decoder"
-        first = EncoderBlock(*self.sizes, inner, *own, self.masks[0], self.arity, False)
+        sizes = (self.input_dim, self.num_heads, self.dim_feedforward)
+        first = EncoderBlock(*sizes, inner, *own, self.mask_name, self.arity, False)
         names = (inner, self.encoder_name, self.encoder_name)
-        second = EncoderBlock(*self.sizes, self.output_name, *names, self.masks[1], self.arity)
+        second = EncoderBlock(*sizes, self.output_name, *names, self.memory_mask_name, self.arity)
         return [*first(), *second()]
 
 
+@dataclass(eq=False, repr=False)
 class TransformerModule(TemplateModule):
     """An encoder of the source, and a decoder of the target that attends to it."""
 
-    def __init__(
-        self,
-        input_dim: int,
-        num_heads: int,
-        dim_feedforward: int,
-        output_name: str,
-        src_name: str,
-        tgt_name: str,
-        src_mask_name: str | None = None,
-        tgt_mask_name: str | None = None,
-        memory_mask_name: str | None = None,
-        arity: int = 1,
-    ) -> None:
-        sizes, inner = (input_dim, num_heads, dim_feedforward), f"{output_name}__encoder"
-        self.encoder = TransformerEncoder(*sizes, inner, src_name, src_mask_name, arity)
-        masks = (tgt_mask_name, memory_mask_name)
-        self.decoder = TransformerDecoder(*sizes, output_name, tgt_name, inner, *masks, arity)
+    input_dim: int
+    num_heads: int
+    dim_feedforward: int
+    output_name: str
+    src_name: str
+    tgt_name: str
+    src_mask_name: str | None = None
+    tgt_mask_name: str | None = None
+    memory_mask_name: str | None = None
+    arity: int = 1
 
     def __call__(self) -> list[Entry]:
-        return [*self.encoder(), *self.decoder()]
+        sizes = (self.input_dim, self.num_heads, self.dim_feedforward)
+        inner, masks = f"{self.output_name}__encoder", (self.tgt_mask_name, self.memory_mask_name)
+        encoder = TransformerEncoder(*sizes, inner, self.src_name, self.src_mask_name, self.arity)
+        names = (self.output_name, self.tgt_name, inner)
+        return [*encoder(), *TransformerDecoder(*sizes, *names, *masks, self.arity)()]
 
 
 Attention = DotAttention

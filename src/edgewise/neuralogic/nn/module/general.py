@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from edgewise.errors import caller
 from edgewise.neuralogic.core.constructs.factories import R
@@ -19,21 +20,16 @@ from edgewise.neuralogic.errors import BadTemplate
 from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, line, terms
 
 
+@dataclass(eq=False, repr=False)
 class LinearLayer(TemplateModule):
     """out = f(W·in)."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        output_name: str,
-        input_name: str,
-        activation: Function = Transformation.IDENTITY,
-        arity: int = 1,
-    ) -> None:
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.output_name, self.input_name = output_name, input_name
-        self.activation, self.arity = activation, arity
+    in_channels: int
+    out_channels: int
+    output_name: str
+    input_name: str
+    activation: Function = Transformation.IDENTITY
+    arity: int = 1
 
     def __call__(self) -> list[Entry]:
         keys = terms(self.arity)
@@ -44,25 +40,23 @@ class LinearLayer(TemplateModule):
         ]
 
 
+@dataclass(eq=False, repr=False)
 class MLP(TemplateModule):
     """Linear maps with a function after each; two maps are one rule, its head and its body."""
 
-    def __init__(
-        self,
-        units: Sequence[int],
-        output_name: str,
-        input_name: str,
-        activation: Function | Sequence[Function] = Transformation.RELU,
-        arity: int = 1,
-    ) -> None:
-        if len(units) < 2:
+    units: Sequence[int]
+    output_name: str
+    input_name: str
+    activation: Function | Sequence[Function] = Transformation.RELU
+    arity: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.units) < 2:
             raise BadTemplate(
-                f"a perceptron has sizes of its input and output, got {list(units)}",
+                f"a perceptron has sizes of its input and output, got {list(self.units)}",
                 caller(),
                 'write `MLP([4, 8, 2], "out", "in")`',
             )
-        self.units, self.arity = list(units), arity
-        self.output_name, self.input_name, self.activation = output_name, input_name, activation
 
     def _functions(self, count: int) -> list[Metadata]:
         if not isinstance(self.activation, Sequence):
@@ -71,7 +65,7 @@ class MLP(TemplateModule):
         return found + [Metadata() for _ in range(count - len(found))]
 
     def __call__(self) -> list[Entry]:
-        keys, sizes = terms(self.arity), self.units
+        keys, sizes = terms(self.arity), list(self.units)
         maps = list(zip(sizes[1:], sizes, strict=False))
         functions = self._functions(len(sizes))
         rules: list[Entry] = []
@@ -89,14 +83,14 @@ class MLP(TemplateModule):
         return rules
 
 
+@dataclass(eq=False, repr=False)
 class Pooling(TemplateModule):
     """One value of all rows."""
 
-    def __init__(
-        self, output_name: str, input_name: str, aggregation: Function, input_arity: int = 1
-    ) -> None:
-        self.output_name, self.input_name = output_name, input_name
-        self.aggregation, self.input_arity = aggregation, input_arity
+    output_name: str
+    input_name: str
+    aggregation: Function
+    input_arity: int = 1
 
     def __call__(self) -> list[Entry]:
         body = atom(self.input_name, terms(self.input_arity))
@@ -124,20 +118,16 @@ class SumPooling(Pooling):
         super().__init__(output_name, input_name, Aggregation.SUM, input_arity)
 
 
+@dataclass(eq=False, repr=False)
 class PositionalEncoding(TemplateModule):
     """Sines and cosines of the last term, added to the input; wavelengths up to 1000."""
 
-    def __init__(
-        self,
-        embed_dim: int,
-        max_len: int,
-        output_name: str,
-        input_name: str,
-        arity: int = 1,
-        learnable: bool = False,
-    ) -> None:
-        self.embed_dim, self.max_len, self.learnable = embed_dim, max_len, learnable
-        self.output_name, self.input_name, self.arity = output_name, input_name, arity
+    embed_dim: int
+    max_len: int
+    output_name: str
+    input_name: str
+    arity: int = 1
+    learnable: bool = False
 
     def _row(self, position: int) -> list[float]:
         found = []
@@ -154,36 +144,31 @@ class PositionalEncoding(TemplateModule):
         return [*table, rule | [Combination.SUM]]
 
 
+@dataclass(eq=False, repr=False)
 class RvNN(TemplateModule):
     """A recursive network over trees: f of the sum of W_i times the i-th child."""
 
-    def __init__(
-        self,
-        input_size: int,
-        output_name: str,
-        input_name: str,
-        parent_map_name: str,
-        max_children: int = 2,
-        activation: Function = Transformation.TANH,
-        aggregation: Function = Aggregation.SUM,
-        arity: int = 1,
-    ) -> None:
-        self.input_size, self.max_children, self.arity = input_size, max_children, arity
-        self.output_name, self.input_name = output_name, input_name
-        self.parent_map_name = parent_map_name
-        self.functions = Metadata(transformation=activation, aggregation=aggregation)
+    input_size: int
+    output_name: str
+    input_name: str
+    parent_map_name: str
+    max_children: int = 2
+    activation: Function = Transformation.TANH
+    aggregation: Function = Aggregation.SUM
+    arity: int = 1
 
     def __call__(self) -> list[Entry]:
         keys, size = terms(self.arity), self.input_size
+        functions = Metadata(transformation=self.activation, aggregation=self.aggregation)
         head = atom(self.output_name, [*keys, "P"])
         leaf = head <= (atom(self.input_name, [*keys, "P"]), atom(self.parent_map_name, ["P"]))
-        rules: list[Entry] = [leaf | self.functions]
+        rules: list[Entry] = [leaf | functions]
         children: list[BaseRelation] = []
         for i in range(1, self.max_children + 1):
             weight = f"{self.output_name}__rvnn_{i}"
             children.append(atom(self.output_name, [*keys, f"C{i}"])[weight:size, size])
             parents = atom(self.parent_map_name, ["P", *(f"C{j}" for j in range(1, i + 1))])
-            rules.append((head <= (*children, parents)) | self.functions)
+            rules.append((head <= (*children, parents)) | functions)
         return rules
 
 

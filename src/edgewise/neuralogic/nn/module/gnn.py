@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -21,25 +22,15 @@ from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, li
 PRODUCT = Combination.PRODUCT
 
 
+@dataclass(eq=False, repr=False)
 class GraphLayer(TemplateModule):
-    """Names and sizes of a layer, its function and its aggregation."""
+    """Sizes and names of a layer."""
 
-    own_aggregation: Function = Aggregation.SUM
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        output_name: str,
-        feature_name: str,
-        edge_name: str,
-        activation: Function = Transformation.IDENTITY,
-        aggregation: Function | None = None,
-    ) -> None:
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.output_name, self.feature_name, self.edge_name = output_name, feature_name, edge_name
-        self.activation = activation
-        self.aggregation = self.own_aggregation if aggregation is None else aggregation
+    in_channels: int
+    out_channels: int
+    output_name: str
+    feature_name: str
+    edge_name: str
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -54,15 +45,19 @@ class GraphLayer(TemplateModule):
     def _hidden_edge(self) -> Any:
         return R.hidden.get(self.edge_name)(V.J, V.I)
 
-    def _last(self) -> Any:
-        return line(self.output_name, 1, self.activation)
+    def _last(self, activation: Function) -> Any:
+        return line(self.output_name, 1, activation)
 
 
 class NormalisedLayer(GraphLayer):
     """A layer with a loop at every node and edges divided by the roots of both degrees."""
 
-    normalize = True
-    add_self_loops = True
+    normalize: bool = True
+    add_self_loops: bool | None = True  # None: where the layer normalises
+
+    def __post_init__(self) -> None:
+        if self.add_self_loops is None:
+            self.add_self_loops = self.normalize
 
     def _named(self, suffix: str, a: Any, b: Any) -> Any:
         return atom(f"{self.output_name}__{suffix}", [a, b])
@@ -96,88 +91,56 @@ class NormalisedLayer(GraphLayer):
         return [self._feature(f"I{length}"), *steps]
 
 
+@dataclass(eq=False, repr=False)
 class GCNConv(NormalisedLayer):
     """W·Σ of the neighbours' features over the roots of degrees."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        output_name: str,
-        feature_name: str,
-        edge_name: str,
-        activation: Function = Transformation.IDENTITY,
-        aggregation: Function = Aggregation.SUM,
-        add_self_loops: bool | None = None,
-        normalize: bool = True,
-    ) -> None:
-        names = (output_name, feature_name, edge_name)
-        super().__init__(in_channels, out_channels, *names, activation, aggregation)
-        self.normalize = normalize
-        self.add_self_loops = normalize if add_self_loops is None else add_self_loops
+    activation: Function = Transformation.IDENTITY
+    aggregation: Function = Aggregation.SUM
+    add_self_loops: bool | None = None
+    normalize: bool = True
 
     def __call__(self) -> list[Entry]:
         step = self._step(V.J, V.I) if self.normalize else [atom(self.edge_name, [V.J, V.I])]
         rule = self._out()[self.shape] <= [self._feature(V.J), *step]
         functions = Metadata(aggregation=self.aggregation, combination=PRODUCT)
-        return [*self._prepared(), rule | functions, self._last()]
+        return [*self._prepared(), rule | functions, self._last(self.activation)]
 
 
+@dataclass(eq=False, repr=False)
 class SGConv(NormalisedLayer):
     """W times the features after k steps."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        output_name: str,
-        feature_name: str,
-        edge_name: str,
-        k: int = 1,
-        activation: Function = Transformation.IDENTITY,
-        aggregation: Function = Aggregation.SUM,
-        add_self_loops: bool | None = None,
-        normalize: bool = True,
-    ) -> None:
-        names = (output_name, feature_name, edge_name)
-        super().__init__(in_channels, out_channels, *names, activation, aggregation)
-        self.k, self.normalize = k, normalize
-        self.add_self_loops = normalize if add_self_loops is None else add_self_loops
+    k: int = 1
+    activation: Function = Transformation.IDENTITY
+    aggregation: Function = Aggregation.SUM
+    add_self_loops: bool | None = None
+    normalize: bool = True
 
     def __call__(self) -> list[Entry]:
         functions = Metadata(
             aggregation=self.aggregation, combination=PRODUCT, duplicate_grounding=True
         )
         rule = self._out(V.I0)[self.shape] <= self._path(self.k)
-        return [*self._prepared(), rule | functions, self._last()]
+        return [*self._prepared(), rule | functions, self._last(self.activation)]
 
 
+@dataclass(eq=False, repr=False)
 class TAGConv(NormalisedLayer):
     """Σ of W_i times the features after i steps, i up to k."""
 
     add_self_loops = False
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        output_name: str,
-        feature_name: str,
-        edge_name: str,
-        k: int = 2,
-        activation: Function = Transformation.IDENTITY,
-        aggregation: Function = Aggregation.SUM,
-        normalize: bool = True,
-    ) -> None:
-        names = (output_name, feature_name, edge_name)
-        super().__init__(in_channels, out_channels, *names, activation, aggregation)
-        self.k, self.normalize = k, normalize
+    k: int = 2
+    activation: Function = Transformation.IDENTITY
+    aggregation: Function = Aggregation.SUM
+    normalize: bool = True
 
     def __call__(self) -> list[Entry]:
         functions = Metadata(aggregation=self.aggregation, combination=PRODUCT)
         heads = [self._out(V.I0)[self.shape] for _ in range(self.k + 1)]
         rules = [(head <= self._path(i)) | functions for i, head in enumerate(heads)]
-        return [*self._prepared(), *rules, self._last()]
+        return [*self._prepared(), *rules, self._last(self.activation)]
 
 
 class APPNPConv(NormalisedLayer):
@@ -195,7 +158,8 @@ class APPNPConv(NormalisedLayer):
         add_self_loops: bool | None = None,
         normalize: bool = True,
     ) -> None:
-        super().__init__(1, 1, output_name, feature_name, edge_name, activation, aggregation)
+        super().__init__(1, 1, output_name, feature_name, edge_name)
+        self.activation, self.aggregation = activation, aggregation
         if not isinstance(k, int) or k < 1:
             raise BadTemplate(f"there are {k!r} steps", caller(), "write `k=1` or more")
         self.k, self.alpha, self.normalize = k, alpha, normalize
@@ -209,23 +173,29 @@ class APPNPConv(NormalisedLayer):
             moved = [atom(source, [V.J])[1 - self.alpha].fixed(), *self._step(V.J, V.I)]
             for body in (self._feature(V.I)[self.alpha].fixed(), moved):
                 rules.append((atom(name, [V.I]) <= body) | functions)
-        return [*self._prepared(), *rules, self._last()]
+        return [*self._prepared(), *rules, self._last(self.activation)]
 
 
+@dataclass(eq=False, repr=False)
 class SAGEConv(GraphLayer):
     """W₁ times the average of the neighbours, and W₂ times the node."""
 
-    own_aggregation = Aggregation.AVG
+    activation: Function = Transformation.IDENTITY
+    aggregation: Function = Aggregation.AVG
 
     def __call__(self) -> list[Entry]:
         functions = Metadata(aggregation=self.aggregation)
         around = self._out()[self.shape] <= (self._feature(V.J), self._hidden_edge())
         own = self._out()[self.shape] <= self._feature(V.I)
-        return [around | functions, own | functions, self._last()]
+        return [around | functions, own | functions, self._last(self.activation)]
 
 
+@dataclass(eq=False, repr=False)
 class GINConv(GraphLayer):
     """W₁ times the sum of the neighbours, and f of W₂·W₃ times the node."""
+
+    activation: Function = Transformation.IDENTITY
+    aggregation: Function = Aggregation.SUM
 
     def __call__(self) -> list[Entry]:
         functions = Metadata(aggregation=self.aggregation)
@@ -236,30 +206,21 @@ class GINConv(GraphLayer):
             around | functions,
             (inner <= self._feature(V.I)) | functions,
             own | Metadata(transformation=self.activation),
-            self._last(),
+            self._last(self.activation),
         ]
 
 
+@dataclass(eq=False, repr=False)
 class GINEConv(TemplateModule):
     """(1 + ε)·x(I) and the sum of relu(x(J) + e(J, I)), as input of `nn_name`."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        feature_name: str,
-        edge_name: str,
-        nn_name: str,
-        eps: float = 0.0,
-        train_eps: bool = False,
-        edge_dim: int | None = None,
-    ) -> None:
-        self.in_channels, self.edge_dim, self.eps, self.train_eps = (
-            in_channels,
-            edge_dim,
-            eps,
-            train_eps,
-        )
-        self.feature_name, self.edge_name, self.nn_name = feature_name, edge_name, nn_name
+    in_channels: int
+    feature_name: str
+    edge_name: str
+    nn_name: str
+    eps: float = 0.0
+    train_eps: bool = False
+    edge_dim: int | None = None
 
     def __call__(self) -> list[Entry]:
         name, plus = f"{self.nn_name}__gine", Metadata(combination=Combination.SUM)
@@ -283,28 +244,21 @@ class GINEConv(TemplateModule):
         ]
 
 
+@dataclass(eq=False, repr=False)
 class GENConv(TemplateModule):
     """A perceptron of x(I) plus the aggregation of relu(x(J) + e(J, I)) + ε."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        output_name: str,
-        feature_name: str,
-        edge_name: str,
-        aggregation: Function = Aggregation.SOFTMAX,
-        num_layers: int = 2,
-        expansion: int = 2,
-        eps: float = 1e-07,
-        train_eps: bool = False,
-        edge_dim: int | None = None,
-    ) -> None:
-        self.in_channels, self.out_channels, self.edge_dim = in_channels, out_channels, edge_dim
-        self.output_name, self.feature_name, self.edge_name = output_name, feature_name, edge_name
-        self.aggregation, self.eps, self.train_eps = aggregation, eps, train_eps
-        inner = [out_channels * expansion] * (num_layers - 1)
-        self.sizes = [out_channels, *inner, out_channels]
+    in_channels: int
+    out_channels: int
+    output_name: str
+    feature_name: str
+    edge_name: str
+    aggregation: Function = Aggregation.SOFTMAX
+    num_layers: int = 2
+    expansion: int = 2
+    eps: float = 1e-07
+    train_eps: bool = False
+    edge_dim: int | None = None
 
     def _feature(self, node: Any) -> Any:
         found = atom(self.feature_name, [node])
@@ -324,7 +278,9 @@ class GENConv(TemplateModule):
         message = pair <= (self._feature(V.J), atom(edge, [V.J, V.I]))
         out = atom(f"{name}_out", [V.I])
         added = Metadata(aggregation=self.aggregation, combination=plus)
-        perceptron = MLP(self.sizes, self.output_name, f"{name}_out", Transformation.IDENTITY)
+        inner = [self.out_channels * self.expansion] * (self.num_layers - 1)
+        sizes = [self.out_channels, *inner, self.out_channels]
+        perceptron = MLP(sizes, self.output_name, f"{name}_out", Transformation.IDENTITY)
         return [
             constant,
             *rules,
@@ -335,25 +291,14 @@ class GENConv(TemplateModule):
         ]
 
 
+@dataclass(eq=False, repr=False)
 class RGCNConv(GraphLayer):
     """W₀ times the node, and W_r times the average of the neighbours by relation r."""
 
-    own_aggregation = Aggregation.AVG
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        output_name: str,
-        feature_name: str,
-        edge_name: str | None,
-        relations: list[str],
-        activation: Function = Transformation.IDENTITY,
-        aggregation: Function = Aggregation.AVG,
-    ) -> None:
-        names = (output_name, feature_name, edge_name or "")
-        super().__init__(in_channels, out_channels, *names, activation, aggregation)
-        self.relations = relations
+    edge_name: str | None  # type: ignore[assignment]
+    relations: list[str]
+    activation: Function = Transformation.IDENTITY
+    aggregation: Function = Aggregation.AVG
 
     def _edge(self, relation: str) -> Any:
         if not self.edge_name:
@@ -364,29 +309,21 @@ class RGCNConv(GraphLayer):
         functions = Metadata(aggregation=self.aggregation)
         own = self._out() <= self._feature(V.I)[self.shape]
         bodies = [(self._feature(V.J)[self.shape], self._edge(name)) for name in self.relations]
-        return [own | functions, *((self._out() <= b) | functions for b in bodies), self._last()]
+        return [
+            own | functions,
+            *((self._out() <= b) | functions for b in bodies),
+            self._last(self.activation),
+        ]
 
 
+@dataclass(eq=False, repr=False)
 class GATv2Conv(GraphLayer):
     """Softmax over J of a·leaky_relu(W₂·x(I) + W₁·x(J)), times W₁·x(J)."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        output_name: str,
-        feature_name: str,
-        edge_name: str,
-        share_weights: bool = False,
-        activation: Function = Transformation.IDENTITY,
-        add_self_loops: bool = True,
-        negative_slope: float = 0.2,
-    ) -> None:
-        super().__init__(
-            in_channels, out_channels, output_name, feature_name, edge_name, activation
-        )
-        self.share_weights, self.negative_slope = share_weights, negative_slope
-        self.add_self_loops = add_self_loops
+    share_weights: bool = False
+    activation: Function = Transformation.IDENTITY
+    add_self_loops: bool = True
+    negative_slope: float = 0.2
 
     def __call__(self) -> list[Entry]:
         name, (rows, columns) = self.output_name, self.shape
@@ -407,27 +344,17 @@ class GATv2Conv(GraphLayer):
             (score <= (left, right, condition)) | [Combination.SUM, leaky],
             (share <= score[f"{name}__att" : 1, rows]) | [softmax, Transformation.IDENTITY],
             (self._out() <= (share, right, condition)) | [Aggregation.SUM, PRODUCT],
-            self._last(),
+            self._last(self.activation),
         ]
 
 
+@dataclass(eq=False, repr=False)
 class ResGatedGraphConv(GraphLayer):
     """W₃·x(I), and the sum of gates σ(W₁·x(I) + W₂·x(J)) times W₄·x(J)."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        output_name: str,
-        feature_name: str,
-        edge_name: str,
-        gating_activation: Function = Transformation.SIGMOID,
-        activation: Function = Transformation.IDENTITY,
-        aggregation: Function = Aggregation.SUM,
-    ) -> None:
-        names = (output_name, feature_name, edge_name)
-        super().__init__(in_channels, out_channels, *names, activation, aggregation)
-        self.gating_activation = gating_activation
+    gating_activation: Function = Transformation.SIGMOID
+    activation: Function = Transformation.IDENTITY
+    aggregation: Function = Aggregation.SUM
 
     def __call__(self) -> list[Entry]:
         name, gate = f"{self.output_name}__gate", atom(f"{self.output_name}__gate", [V.I, V.J])
@@ -439,5 +366,5 @@ class ResGatedGraphConv(GraphLayer):
             line(name, 2, self.gating_activation),
             self._out() <= self._feature(V.I)[self.shape],
             around | both,
-            self._last(),
+            self._last(self.activation),
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -11,23 +12,18 @@ from edgewise.neuralogic.core.constructs.metadata import Metadata
 from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, line, refuse_unread
 
 
+@dataclass(eq=False, repr=False)
 class MetaConv(TemplateModule):
     """W₀ times the node, and W_r times the neighbours by role r."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        output_name: str,
-        feature_name: str,
-        role_name: str | None,
-        roles: list[str],
-        activation: Function = Transformation.SIGMOID,
-        aggregation: Function = Aggregation.AVG,
-    ) -> None:
-        self.shape, self.roles, self.role_name = (out_channels, in_channels), roles, role_name
-        self.output_name, self.feature_name = output_name, feature_name
-        self.activation, self.aggregation = activation, aggregation
+    in_channels: int
+    out_channels: int
+    output_name: str
+    feature_name: str
+    role_name: str | None
+    roles: list[str]
+    activation: Function = Transformation.SIGMOID
+    aggregation: Function = Aggregation.AVG
 
     def _edge(self, role: str) -> Any:
         if self.role_name is None:
@@ -35,9 +31,10 @@ class MetaConv(TemplateModule):
         return atom(self.role_name, [V.J, role, V.I])
 
     def __call__(self) -> list[Entry]:
+        shape = (self.out_channels, self.in_channels)
         name, functions = f"{self.output_name}__roles", Metadata(aggregation=self.aggregation)
-        out, feature = atom(self.output_name, [V.I]), atom(self.feature_name, [V.J])[self.shape]
-        own = out <= atom(self.feature_name, [V.I])[self.shape]
+        out, feature = atom(self.output_name, [V.I]), atom(self.feature_name, [V.J])[shape]
+        own = out <= atom(self.feature_name, [V.I])[shape]
         return [
             (out <= atom(name, [V.I, V.R])) | functions,
             own | functions,
@@ -46,27 +43,23 @@ class MetaConv(TemplateModule):
         ]
 
 
+@dataclass(eq=False, repr=False)
 class MAGNNMean(TemplateModule):
     """The mean of the features along a meta-path that begins at the node."""
 
-    shape: tuple[int, int] | None = None
+    output_name: str
+    feature_name: str
+    relation_name: str
+    type_name: str | None
+    meta_paths: list[str]
+    activation: Function = Transformation.SIGMOID
+    aggregation: Function = Aggregation.SUM
 
-    def __init__(
-        self,
-        output_name: str,
-        feature_name: str,
-        relation_name: str,
-        type_name: str | None,
-        meta_paths: list[str],
-        activation: Function = Transformation.SIGMOID,
-        aggregation: Function = Aggregation.SUM,
-    ) -> None:
-        refuse_unread("aggregation", aggregation, Aggregation.SUM)
-        self.output_name, self.feature_name, self.relation_name = (
-            *(output_name, feature_name, relation_name),
-        )
-        self.type_name, self.meta_paths = type_name, meta_paths
-        self.activation = activation
+    def __post_init__(self) -> None:
+        refuse_unread("aggregation", self.aggregation, Aggregation.SUM)
+
+    def _head(self) -> Any:
+        return atom(self.output_name, [V.V0])
 
     def _type(self, node: str, kind: str) -> Any:
         return atom(kind, [node]) if self.type_name is None else atom(self.type_name, [node, kind])
@@ -77,9 +70,7 @@ class MAGNNMean(TemplateModule):
         kinds = [self._type(n, kind) for n, kind in zip(nodes, self.meta_paths, strict=True)]
         share = 1 / max(len(nodes), 1)
         features = [atom(self.feature_name, [node])[share].fixed() for node in nodes]
-        head = atom(self.output_name, [V.V0])
-        head = head if self.shape is None else head[self.shape]
-        rule = head <= [*steps, *kinds, *features]
+        rule = self._head() <= [*steps, *kinds, *features]
         last = line(self.output_name, 1, self.activation)
         return [rule | Metadata(duplicate_grounding=True), last]
 
@@ -89,4 +80,7 @@ class MAGNNLinear(MAGNNMean):
 
     def __init__(self, in_channels: int, out_channels: int, *names: Any, **options: Any) -> None:
         super().__init__(*names, **options)
-        self.shape = (out_channels, in_channels)
+        self.in_channels, self.out_channels = in_channels, out_channels
+
+    def _head(self) -> Any:
+        return super()._head()[self.out_channels, self.in_channels]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from edgewise.neuralogic.core.constructs.factories import R, V
@@ -13,22 +14,17 @@ NEXT = "_next__positive"
 STEP = R.special.next(V.Z, V.T)
 
 
+@dataclass(eq=False, repr=False)
 class RNNCell(TemplateModule):
     """h(T) = f(W·x(T) + U·state(T − 1))."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        output_name: str,
-        input_name: str,
-        hidden_input_name: str,
-        activation: Function = Transformation.TANH,
-        arity: int = 1,
-    ) -> None:
-        self.input_size, self.hidden_size, self.arity = input_size, hidden_size, arity
-        self.output_name, self.input_name = output_name, input_name
-        self.hidden_input_name, self.activation = hidden_input_name, activation
+    input_size: int
+    hidden_size: int
+    output_name: str
+    input_name: str
+    hidden_input_name: str
+    activation: Function = Transformation.TANH
+    arity: int = 1
 
     def __call__(self) -> list[Entry]:
         now, before = [*terms(self.arity), V.T], [*terms(self.arity), V.Z]
@@ -41,18 +37,12 @@ class RNNCell(TemplateModule):
 class RecurrentModule(TemplateModule):
     """What recurrent networks have in common: the state at 0."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        output_name: str,
-        input_name: str,
-        hidden_0_name: str,
-        arity: int = 1,
-    ) -> None:
-        self.input_size, self.hidden_size, self.arity = input_size, hidden_size, arity
-        self.output_name, self.input_name = output_name, input_name
-        self.hidden_0_name = hidden_0_name
+    input_size: int
+    hidden_size: int
+    output_name: str
+    input_name: str
+    hidden_0_name: str
+    arity: int
 
     def _first(self, name: str, source: str) -> Any:
         keys = terms(self.arity)
@@ -70,21 +60,17 @@ class RecurrentModule(TemplateModule):
         return atom(self.output_name, [*terms(self.arity), time])
 
 
+@dataclass(eq=False, repr=False)
 class RNN(RecurrentModule):
     """h(T) = tanh(W·x(T) + U·h(T − 1))."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        output_name: str,
-        input_name: str,
-        hidden_0_name: str,
-        activation: Function = Transformation.TANH,
-        arity: int = 1,
-    ) -> None:
-        super().__init__(input_size, hidden_size, output_name, input_name, hidden_0_name, arity)
-        self.activation = activation
+    input_size: int
+    hidden_size: int
+    output_name: str
+    input_name: str
+    hidden_0_name: str
+    activation: Function = Transformation.TANH
+    arity: int = 1
 
     def __call__(self) -> list[Entry]:
         names = (self.output_name, self.input_name, self.output_name)
@@ -92,21 +78,20 @@ class RNN(RecurrentModule):
         return [self._first(self.output_name, self.hidden_0_name), *cell()]
 
 
+@dataclass(eq=False, repr=False)
 class GRU(RecurrentModule):
     """Gates r and z, a candidate n; h(T) = (1 − z)·n + z·h(T − 1)."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        output_name: str,
-        input_name: str,
-        hidden_0_name: str,
-        arity: int = 1,
-        next_name: str = NEXT,
-    ) -> None:
-        refuse_unread("next_name", next_name, NEXT)
-        super().__init__(input_size, hidden_size, output_name, input_name, hidden_0_name, arity)
+    input_size: int
+    hidden_size: int
+    output_name: str
+    input_name: str
+    hidden_0_name: str
+    arity: int = 1
+    next_name: str = NEXT
+
+    def __post_init__(self) -> None:
+        refuse_unread("next_name", self.next_name, NEXT)
 
     def __call__(self) -> list[Entry]:
         size, t = self.hidden_size, V.T
@@ -125,21 +110,17 @@ class GRU(RecurrentModule):
         ]
 
 
+@dataclass(eq=False, repr=False)
 class LSTM(RecurrentModule):
     """Gates i, f, o and a candidate n; c = f·c + i·n, h = o·tanh(c)."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        output_name: str,
-        input_name: str,
-        hidden_0_name: str,
-        cell_state_0_name: str,
-        arity: int = 1,
-    ) -> None:
-        super().__init__(input_size, hidden_size, output_name, input_name, hidden_0_name, arity)
-        self.cell_state_0_name = cell_state_0_name
+    input_size: int
+    hidden_size: int
+    output_name: str
+    input_name: str
+    hidden_0_name: str
+    cell_state_0_name: str
+    arity: int = 1
 
     def __call__(self) -> list[Entry]:
         t, product = V.T, [Combination.ELPRODUCT]
