@@ -7,7 +7,7 @@ import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 
-from edgewise import EdgewiseError, F, Program, R, V, data, ragged
+from edgewise import EdgewiseError, F, Program, R, V, attention_graph, data, ragged, rows
 from edgewise.graphs import causal, documents, from_edges, full, global_tokens, per_head, window
 
 RULES = [
@@ -129,3 +129,22 @@ def test_a_dataset_is_a_table():
     schema = data.Schema(r=data.table("t", keys=["id"], label="y"))
     found = data.read({"t": {"id": ["<i>", "b"], "y": [0, 1]}}, schema)
     ElementTree.fromstring(found._repr_html_())
+
+
+def test_attention_is_shown_head_by_head():
+    weights = torch.softmax(torch.randn(3, 5, 5), -1)
+    html = attention_graph([weights])._repr_html_()
+    assert html.count("<svg") == 3
+    ElementTree.fromstring(html)
+    long = attention_graph([torch.eye(100)[None]], tokens=["<b>"] * 100)
+    assert "&lt;b&gt;" in long._repr_html_()
+    assert repr(long) == "AttentionGraph(100 tokens, 1 layer, 1 head)"
+
+
+def test_inputs_are_not_shown_as_walls_of_numbers():
+    batch = ragged([torch.zeros(3, 2), torch.zeros(5, 2)])
+    assert repr(batch) == "<ragged: 2 samples: (3, 2), (5, 2)>"
+    assert repr(ragged([torch.zeros(1, 2)] * 9)).endswith("(1, 2), …>")
+    assert repr(rows([("a", "b"), ("b", "b")], [0.5, 2.0])) == (
+        "<rows: 2 keys of 2 terms, 2 strings, values (2,)>"
+    )

@@ -16,21 +16,26 @@ FONT = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px"
 
 
 def html_table(
-    caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], total: int
+    caption: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    total: int,
+    most: int = ROWS,
 ) -> str:
-    """The first rows of a table.
+    """The first `most` rows of a table.
 
     >>> html_table("2 rows", ["name"], [["<b>"], ["c"]], 2).count("<tr>")
     3
     """
-    lines = [_line(header, "th"), *(_line(row, "td") for row in islice(rows, ROWS))]
-    more = f'<div style="opacity:.6">… {total - ROWS:,} more</div>' if total > ROWS else ""
+    lines = [_line(header, "th"), *(_line(row, "td") for row in islice(rows, most))]
+    more = f'<div style="opacity:.6">… {total - most:,} more</div>' if total > most else ""
     table = f'<table style="border-collapse:collapse">{"".join(lines)}</table>'
     return _captioned(caption, table + more)
 
 
 def _captioned(caption: str, shown: str) -> str:
-    return f'<div style="{FONT}"><div style="opacity:.75">{escape(caption)}</div>{shown}</div>'
+    above = f'<div style="opacity:.75">{escape(caption)}</div>' if caption else ""
+    return f'<div style="{FONT}">{above}{shown}</div>'
 
 
 def _line(cells: Sequence[object], tag: str) -> str:

@@ -161,7 +161,7 @@ def test_text_html_and_data():
     assert data["derivations"][0]["groundings"][29]["used"] == [{"atom": "a(29)", "value": 29.0}]
     hostile = Program([R.h(V.X) <= R.a(V.X)]).solve([R.a("<script>")[1.0]]).why(R.h("<script>"))
     assert "<script>" not in hostile._repr_html_()
-    assert attention().why(R.weights(0, 1))._repr_html_().count("<table>") == 2
+    assert attention().why(R.weights(0, 1))._repr_html_().count("<table") == 2
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def softmax(n=5, graph=None):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
-@pytest.mark.parametrize("layout", ["dense", "coo", "csr", "mapping"])
+@pytest.mark.parametrize("layout", ["dense", "coo", "csr", "mapping", "array", "lists"])
 def test_every_layout_draws_the_same_weights(layout):
     weights = softmax(graph=causal())
     pairs = {(i, j): weights[i, j].item() for i in range(5) for j in range(i + 1)}
@@ -34,6 +34,8 @@ def test_every_layout_draws_the_same_weights(layout):
         "coo": weights.to_sparse(),
         "csr": weights.to_sparse_csr(),
         "mapping": pairs,
+        "array": weights.numpy(),
+        "lists": weights.tolist(),
     }[layout]
     figure = viz.attention(passed, WORDS)
     shown = drawn(figure.axes[0])

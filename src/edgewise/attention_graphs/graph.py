@@ -11,8 +11,10 @@ from torch import Tensor
 from edgewise.attention_graphs.calls import AttentionCall, RowBlock
 from edgewise.attention_graphs.errors import BadEdgeChoice, NoAttention, NoSuchHead
 from edgewise.attention_graphs.table import WeightedEdges
-from edgewise.errors import caller
+from edgewise.errors import caller, counted
+from edgewise.notebook import html_table, short_value, side_by_side, svg_map
 
+MAPPED, MAPS = 64, 8  # tokens, and heads, that a notebook shows as maps
 THRESHOLD = 0.05  # so that a query has at most 20 edges in a head
 ROLLOUT = 1 << 22  # numbers of the rows of a rollout that are computed together
 
@@ -92,8 +94,26 @@ class AttentionGraph:
         return tuple(call.name for call in self.calls)
 
     def __repr__(self) -> str:
-        heads = sum(self.heads)
-        return f"AttentionGraph({len(self.tokens):,} tokens, {self.layers} layers, {heads} heads)"
+        layers, heads = counted(self.layers, "layer"), counted(sum(self.heads), "head")
+        return f"AttentionGraph({len(self.tokens):,} tokens, {layers}, {heads})"
+
+    def _repr_html_(self) -> str:
+        """The weights of the first heads as maps; of a long text, what the heads attend to."""
+        pairs = [(layer, head) for layer, count in enumerate(self.heads) for head in range(count)]
+        if len(self.tokens) > MAPPED:
+            header = ["layer", "head", "entropy", "distance", "sink", "its share"]
+            rows = (
+                (h.layer, h.head, *map(short_value, (h.entropy, h.distance)), self.tokens[h.sink],
+                 f"{h.sink_share:.0%}")
+                for h in self.summary()
+            )  # fmt: skip
+            return html_table(repr(self), header, rows, len(pairs))
+        maps = [
+            svg_map(self.weights(layer, head).numpy(), f"{self.names[layer]}, head {head}")
+            for layer, head in pairs[:MAPS]
+        ]
+        more = f", the first {MAPS}" if len(pairs) > MAPS else ""
+        return side_by_side(maps, repr(self) + more)
 
     def edges(
         self,

@@ -41,7 +41,7 @@ class PatternTuple(Generic[Member]):
                 raise NotAPattern(
                     f"`{name}` takes patterns, got {short_repr(pattern)}",
                     caller(),
-                    f"give one for each {self.each}",
+                    f"give one for each {self.each}: `{name}(window(2), causal())`",
                 )
         if not patterns:
             raise SizeMismatch(

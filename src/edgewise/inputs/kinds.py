@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller, iterates, nearest, safe_repr
+from edgewise.errors import caller, counted, iterates, nearest, safe_repr
 from edgewise.inputs.errors import BadInput
 from edgewise.inputs.key_columns import (
     INTEGERS,
@@ -22,9 +22,10 @@ from edgewise.inputs.key_columns import (
 )
 
 DUPLICATES = ("refuse", "count", "sum", "once")
+SHOWN = 4  # samples of a ragged batch
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class rows:
     """A relation as explicit rows: keys, and a value for each.
 
@@ -64,6 +65,11 @@ class rows:
         object.__setattr__(self, "values", held)
         object.__setattr__(self, "strings", strings)
         object.__setattr__(self, "has_precision", values is None or has_precision(values))
+
+    def __repr__(self) -> str:
+        named = f", {counted(len(self.strings), 'string')}" if self.strings else ""
+        values = "" if self.values is None else f", values {_shape(self.values)}"
+        return f"<rows: {self.keys.shape[1]:,} keys of {self.keys.shape[0]} terms{named}{values}>"
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor | None, strings: tuple[str, ...]) -> rows:
@@ -120,7 +126,7 @@ def _check_duplicates(duplicates: str, values: Tensor | None) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ragged:
     """A batch of samples of different sizes: one input for each sample.
 
@@ -141,6 +147,11 @@ class ragged:
                 "write `ragged([first, second])`",
             )
         object.__setattr__(self, "samples", tuple(self.samples))
+
+    def __repr__(self) -> str:
+        first = ", ".join(map(_shape, self.samples[:SHOWN]))
+        more = ", …" if len(self.samples) > SHOWN else ""
+        return f"<ragged: {counted(len(self.samples), 'sample')}: {first}{more}>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +188,10 @@ class numbers:
                 "give one number for each key: (keys...) or (batch, keys...)",
             )
         return self.values.unsqueeze(-1)
+
+
+def _shape(item: Any) -> str:
+    return str(tuple(item.shape)) if hasattr(item, "shape") else safe_repr(item)
 
 
 Input = Tensor | rows | ragged

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from edgewise.language import nodes
+from edgewise.notebook import FONT, html_table
 
 if TYPE_CHECKING:
     from edgewise.reference.why import Derivation, Grounding, Why
@@ -195,17 +196,11 @@ def as_html(why: Why) -> str:
             parts.append(_html_table(*_grounding_rows(some)))
         if derivation.group:
             parts.append(_html_table(*_group_rows(derivation)))
-    return "\n".join(parts)
+    return f'<div style="{FONT}">{chr(10).join(parts)}</div>'
 
 
 def _html_table(titles: list[str], rows: list[list[str]]) -> str:
-    def line(cells: list[str], tag: str) -> str:
-        inside = (f'<{tag} style="text-align:left">{html.escape(c)}</{tag}>' for c in cells)
-        return f"<tr>{''.join(inside)}</tr>"
-
-    left = [[f"… {len(rows) - MOST_GROUNDINGS} more"]] if len(rows) > MOST_GROUNDINGS else []
-    body = "".join(line(row, "td") for row in rows[:MOST_GROUNDINGS] + left)
-    return f"<table>{line(titles, 'th')}{body}</table>"
+    return html_table("", titles, rows, len(rows), MOST_GROUNDINGS)
 
 
 def as_data(why: Why) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import torch
 from matplotlib.patches import Arc, Rectangle
 from torch import Tensor
@@ -18,7 +20,13 @@ from edgewise.viz.svg import PictureTooLarge
 MOST_TOKENS = 64
 CELL = "#eef2f7"  # a pair of weight 0, as against one that is not in the graph
 Weights = dict[tuple[int, int], float]
-Head = Tensor | Mapping[tuple[int, int], float] | Mapping[Atom, Tensor]
+Head = (
+    Tensor
+    | np.ndarray
+    | Sequence[Sequence[float]]
+    | Mapping[tuple[int, int], float]
+    | Mapping[Atom, Tensor]
+)
 
 
 class BadWeights(EdgewiseError):
@@ -43,10 +51,11 @@ def attention(
 ) -> NotebookFigure:
     """Attention weights over `tokens`: matrix and arcs, several heads or graphs side by side.
 
-    `weights` is a matrix, a mapping `{(i, j): weight}`, or `{atom: value}` as a solution or a
-    model gives it; a mapping from names to those draws one column for each, with its line of
-    `notes` underneath. `keys` are the tokens attended to, if they differ (cross-attention).
-    `query` is the token, or its position, whose attention is highlighted.
+    `weights` is a matrix (a tensor, an array or lists), a mapping `{(i, j): weight}`, or
+    `{atom: value}` as a solution or a model gives it; a mapping from names to those draws one
+    column for each, with its line of `notes` underneath. `keys` are the tokens attended
+    to, if they differ (cross-attention). `query` is the token, or its position, whose attention is
+    highlighted.
 
         >>> weights = {(0, 0): 1.0, (1, 0): 0.3, (1, 1): 0.7}
         >>> attention(weights, ["to", "be"], query="be").axes[1].texts[-1].get_text()
@@ -116,6 +125,9 @@ def _position(query: int | str, words: list[str]) -> int:
 
 def _pairs(weights: Any, n: int, m: int) -> Weights:
     """The weight of each pair; pairs outside the graph are absent."""
+    if isinstance(weights, np.ndarray | list | tuple):
+        with suppress(TypeError, ValueError):
+            weights = torch.as_tensor(np.array(weights, np.float64))
     if isinstance(weights, Tensor):
         found = _of_matrix(weights.detach().cpu(), n, m)
     elif isinstance(weights, Mapping):
@@ -170,12 +182,11 @@ def _matrix(
     axes: Any, labels: Sequence[str], keys: Sequence[str], pairs: Weights, chosen: int | None
 ) -> None:
     n, m = len(labels), len(keys)
+    frame: dict[str, Any] = {"edgecolor": "white", "lw": min(1.5, 15 / max(n, m))}
     for (i, j), weight in pairs.items():
         colour = ORANGE if i == chosen else BLUE
-        axes.add_patch(Rectangle((j, i), 1, 1, facecolor=CELL, edgecolor="white", lw=1.5))
-        axes.add_patch(
-            Rectangle((j, i), 1, 1, facecolor=colour, alpha=weight**0.8, edgecolor="white", lw=1.5)
-        )
+        axes.add_patch(Rectangle((j, i), 1, 1, facecolor=CELL, **frame))
+        axes.add_patch(Rectangle((j, i), 1, 1, facecolor=colour, alpha=weight**0.8, **frame))
     if chosen is not None:
         axes.add_patch(Rectangle((0, chosen), m, 1, fill=False, edgecolor=ORANGE, lw=1.5))
     axes.set(xlim=(0, m), ylim=(n, 0), aspect="equal")

@@ -3,7 +3,7 @@
 import itertools
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -19,6 +19,9 @@ DARK = {  # each colour of a drawing, and the one that it has where a reader pre
     "#8a5a00": "#e3b341", "#fff1cf": "#3a2d0b", "#e7f1fb": "#12263f", "#3f7fbf": "#58a6ff",
     "#e6f5ea": "#12281c", "#2e8b57": "#3fb950", "#0550ae": "#79c0ff", "#0969da": "#58a6ff",
 }  # fmt: skip
+# themes that a reader chooses in a page: of JupyterLab, Material for MkDocs and VS Code
+DARK_PAGE = ":is([data-jp-theme-light=false],[data-md-color-scheme=slate],.vscode-dark)"
+LIGHT_PAGE = ":is([data-jp-theme-light=true],[data-md-color-scheme=default],.vscode-light)"
 Point = tuple[float, float]
 
 
@@ -116,14 +119,19 @@ def document(parts: Iterable[str], w: float, h: float, title: str) -> str:
 
 
 def _dark_style(drawn: str) -> str:
-    """Rules of CSS for the colours of a drawing; of this picture alone, also inside of a page."""
-    rules = [
-        f'.edgewise [{part}="{light}"]{{{part}:{dark}}}'
+    """Rules of CSS for the colours of a drawing; of this picture alone, also inside of a page.
+
+    The theme of the page decides, and where it has none, what the reader prefers everywhere.
+    """
+    colours = [
+        f'[{part}="{light}"]{{{part}:{dark}}}'
         for light, dark in DARK.items()
         for part in ("fill", "stroke")
         if f'{part}="{light}"' in drawn
     ]
-    return tag("style", f"@media (prefers-color-scheme:dark){{{''.join(rules)}}}")
+    preferred = "".join(f".edgewise:not({LIGHT_PAGE} *) {colour}" for colour in colours)
+    themed = "".join(f"{DARK_PAGE} .edgewise {colour}" for colour in colours)
+    return tag("style", f"@media (prefers-color-scheme:dark){{{preferred}}}{themed}")
 
 
 class UnknownPictureFormat(EdgewiseError):
@@ -144,7 +152,7 @@ class PictureTooLarge(EdgewiseError):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Picture:
     """A drawing as SVG text; notebooks show it, `save` writes it.
 
@@ -152,7 +160,11 @@ class Picture:
     '<svg'
     """
 
-    svg: str = field(repr=False)
+    svg: str
+
+    def __repr__(self) -> str:
+        """What a console shows, which has no pictures."""
+        return f'<picture of {len(self.svg):,} characters of SVG: `.save("picture.svg")`>'
 
     def save(self, path: str | Path) -> Path:
         """Write the picture to a file whose name ends in `.svg`.
