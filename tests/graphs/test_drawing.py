@@ -1,9 +1,6 @@
 """Drawings as text, figures, and what cannot be drawn."""
 
-import re
-import sys
 import time
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -107,26 +104,3 @@ def test_what_cannot_be_drawn_says_what_can(source: str) -> None:
         eval(source, vars(graphs).copy())
     assert caught.value.code == BAD[source]
     assert caught.value.help
-
-
-@pytest.mark.parametrize(("name", "use"), [("matplotlib", "plot"), ("scipy", "stats")])
-def test_without_an_optional_package(name: str, use: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(drawing.MissingPackage, match=name) as caught:
-        getattr(window(1), use)(8)
-    assert caught.value.help == f"pip install 'edgewise[{drawing.EXTRAS[name]}]'"
-
-
-def test_each_optional_package_is_in_the_extra_that_is_named() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
-    for name, extra in drawing.EXTRAS.items():
-        assert name in {re.split(r"[^\w-]", need)[0] for need in extras[extra]}, (name, extra)
-
-
-def test_each_required_package_is_in_the_table() -> None:
-    calls = re.compile(r'require_package\("(\w+)"\)')
-    sources = [path.read_text() for path in (ROOT / "src").rglob("*.py")]
-    required = {name for text in sources for name in calls.findall(text)}
-    assert required - {"a_package_that_is_not_here"} <= drawing.EXTRAS.keys()
