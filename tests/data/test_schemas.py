@@ -149,6 +149,42 @@ def test_values_that_are_not_numbers():
     refused("bad-column", {"id": [1], "x": ["c"]}, keys=["id"], values=[listed])
 
 
+DATES = {
+    "texts": ["2026-01-02", "2026-01-03T12:00:00", "2026-01-01T00:00+02:00", None],
+    "pandas": pandas.to_datetime(
+        ["2026-01-02 00:00", "2026-01-03 12:00", "2025-12-31 22:00", None]
+    ).to_numpy(),
+    "dates": [
+        datetime.datetime(2026, 1, 2), datetime.datetime(2026, 1, 3, 12),
+        datetime.datetime(2025, 12, 31, 22), None,
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DATES)
+def test_dates_are_days(kind):
+    column = data.days("at", since="2026-01-01")
+    read = {"keys": ["id"], "nulls": {"at": -9.0}}
+    table = {"id": [1, 2, 3, 4], "at": DATES[kind]}
+    found = one(table, values=[column], **read).inputs["r"]
+    torch.testing.assert_close(found, torch.tensor([1.0, 2.5, -1 / 12, -9.0]))
+    scaled = one(table, values=[data.standard(column)], **read).inputs["r"]
+    assert abs(scaled[:3].mean()) < 1e-6
+    assert abs(scaled[:3].std(correction=0) - 1) < 1e-6
+    assert scaled[3] == -9
+    error = refused("bad-column", table, values=["at"], **read)
+    assert 'days("at")' in error.help
+
+
+def test_columns_without_spread_and_without_rows():
+    table = {"id": [1, 2, 3], "x": [4.0, 4.0, None]}
+    read = {"keys": ["id"], "values": [data.standard("x")], "nulls": {"x": 0.0}}
+    assert one(table, **read).inputs["r"].tolist() == [0.0, 0.0, 0.0]
+    assert one({"id": [], "x": []}, **read).inputs["r"].tolist() == []
+    refused("bad-column", {"id": [1], "x": [float("inf")]}, **read)
+    refused("bad-column", {"id": [1], "x": ["a"]}, keys=["id"], values=[data.days("x")])
+
+
 ROWS = st.lists(
     st.tuples(
         st.integers(-3, 3),
@@ -198,6 +234,9 @@ def test_the_order_of_rows_does_not_matter(rows, draw):
         lambda: data.table("t", keys=["id"], values=["x"], nulls={"x": "a"}),
         lambda: data.table("t", keys=["id"], values=["x"], nulls={"x": float("nan")}),
         lambda: data.one_hot("x", 3),
+        lambda: data.days("x", since="yesterday"),
+        lambda: data.days(3),
+        lambda: data.standard(data.one_hot("x")),
         lambda: data.one_hot("x", [[1]]),
         lambda: data.read({"t": {"id": [1]}}, data.Schema(r=data.table("t", keys=["id"])), dtype=3),
         lambda: data.triples(train=None),

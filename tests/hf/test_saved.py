@@ -133,3 +133,10 @@ def test_a_part_says_that_it_is_not_saved_with_the_larger_model(tmp_path):
         model.save_pretrained(tmp_path / "all")
     hf.restore(model)
     model.save_pretrained(tmp_path / "all")
+
+
+def test_the_class_that_was_saved_is_loaded(tmp_path):
+    model = hf.use(models.gpt2(), window(2))
+    model.save_pretrained(tmp_path)
+    assert type(hf.load(tmp_path)) is type(model)
+    assert type(hf.load(tmp_path, AutoModel)) is not type(model)

@@ -379,3 +379,34 @@ def test_facts_may_follow_rules():
     model += [R.edge(2, 3), R.edge(3, 1)]
     assert sorted(map(str, model.derivable_queries([R.edge(1, 4)])))[-2:] == ["h(4).", "q."]
     assert model.build().test(Dataset([Sample(R.q, [])])) == [1.0]
+
+
+def test_a_template_and_its_samples_draw_and_explain_themselves(tmp_path):
+    model = Model()
+    model += (R.h(V.X)["w":1, 2] <= (R.a(V.Y)["u":2, 1], R.edge(V.X, V.Y))) | [F.sum_agg]
+    assert "edge" in model.draw().svg
+    assert model.to_program().rules
+    model.build(Settings())
+    facts = [R.edge(0, 1), R.edge(0, 2), R.a(1)[1.0], R.a(2)[2.0]]
+    data = model.build_dataset(Dataset([Sample(R.h(0)[1.0], facts), Sample(R.none, facts)]))
+    found = str(data[0].why())
+    (output,) = model.test(data)[:1]
+    assert "2 groundings" in found
+    assert f"R.h(0) = {output:.4g}" in found
+    assert data[0].draw(tmp_path / "h.svg").svg == (tmp_path / "h.svg").read_text()
+    with pytest.raises(EdgewiseError, match="nothing derives"):
+        data[1].draw()
+    with pytest.raises(EdgewiseError, match="there is no dataset"):
+        model.train()
+
+
+def test_modules_are_where_older_documentation_has_them():
+    import edgewise.neuralogic.nn.functional as functional
+    from edgewise.neuralogic.inference.inference_engine import InferenceEngine
+    from edgewise.neuralogic.optim import SGD as older
+
+    assert functional.identity is F.identity
+    assert older is SGD
+    template = Model()
+    template += [R.road("a", "b"), R.far(V.X) <= R.road("a", V.X)]
+    assert InferenceEngine(template).q(R.far(V.X)) == [{"X": "b"}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from edgewise.attention_graphs.calls import AttentionCall, call_of_weights
 from edgewise.attention_graphs.errors import NoAttention, NoSuchHead, NoTokens
 from edgewise.attention_graphs.graph import AttentionGraph
 from edgewise.attention_graphs.recording import calls_of_model, calls_of_modules
+from edgewise.attention_graphs.torch_modules import calls_of_torch
 from edgewise.errors import caller
 from edgewise.graphs import from_edges
 from edgewise.hf.architectures import POSITION_FIELDS
@@ -30,7 +32,7 @@ SUCH_AS = 'write `attention_graph(model, "a text")`, or give the inputs of the m
 
 def attention_graph(
     model: nn.Module | Pretrained | Weights,
-    text: str | None = None,
+    text: str | Tensor | None = None,
     *,
     tokenizer: Tokenize | None = None,
     tokens: Sequence[str] | None = None,
@@ -42,8 +44,10 @@ def attention_graph(
 
     `model` is a checkpoint of `zoo.from_pretrained` or a run, with a text; a compiled program with
     its inputs by name; a model of Hugging Face with a text and its `tokenizer`, or with
-    `input_ids=...`; or weights that are known already: of each layer (heads, n, n), or what
-    `output_attentions=True` returns. Of a batch, `sample` is shown; `tokens` are labels.
+    `input_ids=...`; any other torch module that attends by `edgewise.attention`,
+    `scaled_dot_product_attention` or `nn.MultiheadAttention`, with its input or inputs by name; or
+    weights that are known already: of each layer (heads, n, n), or what `output_attentions=True`
+    returns. Of a batch, `sample` is shown; `tokens` are labels.
 
     >>> from edgewise import F, Program, R, V
     >>> program = Program(
@@ -56,7 +60,13 @@ def attention_graph(
     >>> graph = attention_graph(program.compile(R.y), x=torch.tensor([[0.0], [9.0]]))
     >>> graph.edges(threshold=0.9).records()
     [{'layer': 0, 'head': 0, 'query': 1, 'key': 1, 'weight': 1.0, 'from': '1', 'to': '1'}]
+    >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+    >>> attention_graph(layer, torch.randn(1, 5, 8))
+    AttentionGraph(5 tokens, 1 layers, 2 heads)
     """
+    model = getattr(model, "_orig_mod", model)  # of a compiled module, whose code makes no calls
+    if isinstance(text, Tensor) and isinstance(model, nn.Module) and not isinstance(model, Model):
+        inputs[_first_input(model)], text = text, None
     if text is not None and not isinstance(text, str):
         raise NoTokens(f"a text is a string, got {type(text).__name__}", caller(), SUCH_AS)
     if isinstance(model, Pretrained):
@@ -64,7 +74,7 @@ def attention_graph(
     elif isinstance(model, Model):
         calls, found = _of_program(model, text, sample, inputs), None
     elif isinstance(model, nn.Module):
-        calls, found = _of_transformers(model, text, tokenizer, sample, truncate, inputs)
+        calls, found = _of_module(model, text, tokenizer, sample, truncate, inputs)
     elif isinstance(model, Sequence) and not isinstance(model, str):
         calls, found = [_known(at, one, sample) for at, one in enumerate(model)], None
     else:
@@ -105,7 +115,7 @@ def _of_program(
     return calls_of_model(model, inputs, sample)
 
 
-def _of_transformers(
+def _of_module(
     model: nn.Module,
     text: str | None,
     tokenizer: Tokenize | None,
@@ -128,17 +138,20 @@ def _of_transformers(
     try:
         return calls_of_modules(model, read, sample), words
     except NotPluggable:
-        return _reported(model, read, sample), words
+        is_theirs = hasattr(model, "config") and hasattr(model, "set_attn_implementation")
+        return (_reported if is_theirs else calls_of_torch)(model, read, sample), words
+
+
+def _first_input(model: nn.Module) -> str:
+    """The name of what a module reads first."""
+    first = next(iter(inspect.signature(model.forward).parameters.values()), None)
+    if first is None or first.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        raise NoTokens(f"`{type(model).__name__}` names no input", caller(), SUCH_AS)
+    return first.name
 
 
 def _reported(model: Any, read: Mapping[str, Any], sample: int) -> list[AttentionCall]:
     """Of a model that computes attention itself: the weights that it reports."""
-    if not hasattr(model, "config") or not hasattr(model, "set_attn_implementation"):
-        raise NoAttention(
-            f"`{type(model).__name__}` is neither a compiled program nor a model of transformers",
-            caller(),
-            "load one: `zoo.from_pretrained(path)`, or `AutoModel.from_pretrained(name)`",
-        )
     with evaluating(model), torch.no_grad():
         found = getattr(model(**read, output_attentions=True), "attentions", None)
     if not found or not all(a.ndim == 4 and a.shape[-1] == a.shape[-2] for a in found):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from edgewise.attention_graphs.calls import AttentionCall
 from edgewise.attention_graphs.errors import NoAttention
 from edgewise.errors import caller
 from edgewise.graphs import causal, documents, from_edges, full, per_head, per_sample
+from edgewise.graphs.pattern import Pattern
 from edgewise.hf.recording import ModuleCall, run_recorded
 from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.attention.term_arguments import table_rows
@@ -30,6 +31,7 @@ from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG, ATTEND_PRESE
 from edgewise.physical.plan import PhysicalPlan, run_node
 from edgewise.plan.show import show_step
 from edgewise.scores import S, softcap
+from edgewise.scores.nodes import Node as ScoreNode
 
 
 def calls_of_model(
@@ -125,26 +127,32 @@ def _unscoped(text: str, name: str) -> str:
     return PLAIN.sub(r"R.\1", text.replace(f"{scope}.", "") if scope else text)
 
 
-def _of_sample(x: Tensor, sample: int) -> Tensor:
-    """One sample of (batch, ...), of which one may stand for all."""
+def of_sample(x: Tensor, sample: int) -> Tensor:
+    """One sample of (batch, ...)."""
     if not -len(x) <= sample < max(len(x), 1):
         raise NoAttention(
             f"there is no sample {sample}, the batch has {len(x)}", caller(), "samples count from 0"
         )
-    return x[0 if len(x) == 1 else sample].detach().cpu()
+    return x[sample].detach().cpu()
 
 
 def _one(q: Tensor, k: Tensor, bias: Tensor | None, sample: int) -> dict[str, Any]:
     """q, k and bias of one sample, keys repeated for the heads that share them, on one axis of
     heads."""
-    own_q, own_k = _of_sample(q, sample), _of_sample(k, sample)
+    own_q, own_k = of_sample(q, sample), of_sample(k, sample)
     if own_q.ndim == 3:
         own_k = own_k.repeat_interleave(len(own_q) // len(own_k), 0)
     if bias is not None:
-        bias = _of_sample(bias[(None,) * (q.ndim - bias.ndim)], sample)
+        bias = _term_of(bias, q.ndim, sample)
         if own_q.ndim > 3:
             bias = bias.expand(*own_q.shape[:-2], *bias.shape[-2:]).flatten(0, -3)
     return {"q": own_q.flatten(0, -3), "k": own_k.flatten(0, -3), "bias": bias}
+
+
+def _term_of(term: Tensor, ndim: int, sample: int) -> Tensor:
+    """One sample of a term that broadcasts to (batch, ...), of `ndim` axes."""
+    term = term[(None,) * (ndim - term.ndim)]
+    return of_sample(term, 0 if len(term) == 1 else sample)
 
 
 def _from_fused(
@@ -159,36 +167,54 @@ def _from_prepared(
     name: str, sample: int, q: Tensor, k: Tensor, v: Tensor, prepared: Any, *terms: Any
 ) -> AttentionCall:
     bias, edge_bias, edge_scale, _, tables = terms
-    options, graph = prepared.options, prepared.graph
+    options = prepared.options
+    edges = edge_bias, edge_scale
+    how = options.scale, options.score
+    return call_along(name, sample, q, k, prepared.graph, how, bias, edges, tables)
+
+
+def call_along(
+    name: str,
+    sample: int,
+    q: Tensor,
+    k: Tensor,
+    graph: Pattern | per_head,
+    how: tuple[float, ScoreNode],
+    bias: Tensor | None,
+    edges: tuple[Tensor | None, Tensor | None],
+    tables: Sequence[Tensor],
+) -> AttentionCall:
+    """One sample of a call with q (batch, heads..., n, d): `how` is its scale and score, `edges`
+    its bias and scale of edges."""
     shape = tuple(q.shape[1:-2])
-    if isinstance(graph, per_head) and (edge_bias is not None or edge_scale is not None):
+    if isinstance(graph, per_head) and any(term is not None for term in edges):
         raise NoAttention(
             f"`{name}` has scores of edges that differ from head to head",
             caller(),
             "look at another layer, or give the heads one graph",
         )
-    edges: dict[str, Any] = {
-        "edge_bias": None if edge_bias is None else _edge_rows(edge_bias, sample, shape),
-        "edge_scale": None if edge_scale is None else _edge_rows(edge_scale, sample, shape),
-    }
+    edge_bias, edge_scale = (
+        None if term is None else _edge_rows(term, sample, shape) for term in edges
+    )
     lead = tuple(q.shape[:-2])
     heads = math.prod(shape)
     own = tuple(_table_of(table_rows(t, lead), sample, heads, len(q)) for t in tables)
+    scale, score = how
     return AttentionCall(
         name,
         graph=graph,
-        scale=options.scale,
-        score=options.score,
+        scale=scale,
+        score=score,
         tables=own,
-        **edges,
+        edge_bias=edge_bias,
+        edge_scale=edge_scale,
         **_one(q, k, bias, sample),
     )
 
 
 def _edge_rows(term: Tensor, sample: int, shape: tuple[int, ...]) -> Tensor:
     """(heads, e) of (batch, heads..., e)."""
-    term = term[(None,) * (len(shape) + 2 - term.ndim)]
-    return _of_sample(term, sample).expand(*shape, -1).flatten(0, -2)
+    return _term_of(term, len(shape) + 2, sample).expand(*shape, -1).flatten(0, -2)
 
 
 def _table_of(rows: Tensor, sample: int, heads: int, batch: int) -> Tensor:
@@ -250,18 +276,21 @@ def _from_module(call: ModuleCall, sample: int) -> AttentionCall:
     found = _one(call.q, call.k, options.bias, sample)
     graph = mask.restricted(graph)
     if mask.documents is not None:
-        graph = graph & documents(_of_sample(mask.documents, sample))
+        graph = graph & documents(of_sample(mask.documents, sample))
     if mask.real is not None:
-        found |= _without_padding(_of_sample(mask.real, sample), **found)
+        found |= _without_padding(of_sample(mask.real, sample), **found)
     score = S if options.softcap is None else softcap(options.softcap)
     scale = call.q.shape[-1] ** -0.5 if options.scale is None else float(options.scale)
     sinks = None if options.sinks is None else options.sinks.detach().cpu()
-    pairs = "" if graph == full() else f", @({graph!r})(I, J)"
-    return AttentionCall(
-        call.name, graph=graph, scale=scale, score=score.node, tables=score.tables,
-        sinks=sinks, **found, rule=RULE.format(pairs=pairs, scale=scale),
-        plan=f"{call.name}: attention from I over J\n    pairs = {graph!r}\n    for each H",
-    )  # fmt: skip
+    found |= {"score": score.node, "tables": score.tables, "sinks": sinks}
+    return described(AttentionCall(call.name, graph=graph, scale=scale, **found))
+
+
+def described(call: AttentionCall) -> AttentionCall:
+    """With the rule and the plan that a module's attention is."""
+    pairs = "" if call.graph == full() else f", @({call.graph!r})(I, J)"
+    plan = f"{call.name}: attention from I over J\n    pairs = {call.graph!r}\n    for each H"
+    return replace(call, rule=RULE.format(pairs=pairs, scale=call.scale), plan=plan)
 
 
 def _without_padding(real: Tensor, q: Tensor, k: Tensor, bias: Tensor | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from edgewise.data.networkx_graphs import from_networkx
 from edgewise.data.neuralogic_samples import neuralogic
 from edgewise.data.pyg_graphs import from_pyg, typed_graph
 from edgewise.data.reading import read
-from edgewise.data.schema import Schema, column, one_hot, table
+from edgewise.data.schema import Schema, column, days, one_hot, standard, table
 from edgewise.data.smiles import molecules
 from edgewise.data.trees import DependencyTree, conllu, sentences, to_conllu
 
@@ -19,6 +19,7 @@ __all__ = [
     "Schema",
     "column",
     "conllu",
+    "days",
     "degrees",
     "from_networkx",
     "from_pyg",
@@ -32,6 +33,7 @@ __all__ = [
     "read",
     "sentences",
     "shortest_paths",
+    "standard",
     "table",
     "to_conllu",
     "triples",

@@ -47,7 +47,7 @@ def _is_missing(value: Any) -> bool:
 
 def names(values: Any, where: np.ndarray) -> list[Any] | Unfit:
     """Keys: integers or strings, one kind in a column; None where there is none."""
-    plain = _plain(values)
+    plain = listed(values)
     found: list[Any] = [None] * len(plain)
     kind: type | None = None
     for at, value in enumerate(plain):
@@ -84,7 +84,7 @@ def numbers(values: Any, where: np.ndarray) -> np.ndarray | Unfit:
         values = values.filled(0) if values.dtype.kind in "iufb" else values.filled(None)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufb":
         return np.where(where, 0.0, values.astype(np.float64))
-    plain = _plain(values)
+    plain = listed(values)
     present = [value for value, gone in zip(plain, where, strict=True) if not gone]
     if present and _is_list(present[0]):
         return _vectors(plain, where)
@@ -94,6 +94,35 @@ def numbers(values: Any, where: np.ndarray) -> np.ndarray | Unfit:
             if not isinstance(value, int | float | decimal.Decimal | np.number | np.bool_):
                 return Unfit(at + 1, f"{_shown(value)} is not a number")
             found[at] = float(value)
+    return found
+
+
+def as_date(value: Any) -> datetime.datetime | None:
+    """A date or time, in UTC if it has a zone; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = datetime.datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+        return value
+    if isinstance(value, datetime.date):
+        return datetime.datetime.combine(value, datetime.time.min)
+    return None
+
+
+def days(values: Any, where: np.ndarray, since: str) -> np.ndarray | Unfit:
+    """Dates and times as days after another; 0 where there is none."""
+    first = as_date(since)
+    found = np.zeros(len(values))
+    for at, value in enumerate(listed(values)):
+        if not where[at]:
+            date = as_date(value)
+            if date is None or first is None:
+                return Unfit(at + 1, f"{_shown(value)} is not a date")
+            found[at] = (date - first) / datetime.timedelta(days=1)
     return found
 
 
@@ -118,9 +147,12 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple | np.ndarray)
 
 
-def _plain(values: Any) -> Sequence[Any]:
+def listed(values: Any) -> Sequence[Any]:
+    """A column as a list of Python's own values."""
     if isinstance(values, np.ma.MaskedArray):
         values = values.data
+    if isinstance(values, np.ndarray) and values.dtype.kind == "M":
+        values = values.astype("datetime64[us]")  # of nanoseconds `tolist` makes integers
     return values.tolist() if isinstance(values, np.ndarray) else values
 
 

@@ -21,7 +21,7 @@ from edgewise.data.errors import (
     UnknownColumn,
     UnknownTable,
 )
-from edgewise.data.schema import Schema, one_hot, table
+from edgewise.data.schema import Schema, ValueColumn, days, one_hot, standard, table
 from edgewise.data.sources import open_source
 from edgewise.data.sources.table_source import TableSource
 from edgewise.data.sql import select
@@ -137,7 +137,7 @@ def _columns(
         labels = np.empty(count, dtype=object)
         labels[:] = [
             None if lost else value
-            for value, lost in zip(_listed(raw[spec.label]), gone[spec.label], strict=True)
+            for value, lost in zip(columns.listed(raw[spec.label]), gone[spec.label], strict=True)
         ]
     fitting = [v[:, None] if v.ndim == 1 else v for v in values if v is not None]
     joined = np.concatenate(fitting, 1) if fitting else None
@@ -147,15 +147,9 @@ def _columns(
     return fetched
 
 
-def _listed(column: Any) -> list[Any]:
-    if isinstance(column, np.ma.MaskedArray):
-        column = column.data
-    return column.tolist() if isinstance(column, np.ndarray) else list(column)
-
-
 def _values(
     spec: table,
-    item: str | one_hot,
+    item: ValueColumn,
     raw: Mapping[str, Any],
     gone: Mapping[str, np.ndarray],
     errors: list[EdgewiseError],
@@ -163,11 +157,17 @@ def _values(
     name = item if isinstance(item, str) else item.name
     if isinstance(item, one_hot):
         return _one_hot(spec, item, raw[name], gone[name], errors)
-    found = columns.numbers(raw[name], gone[name])
+    dates = item.of if isinstance(item, standard) else item
+    if isinstance(dates, days):
+        found = columns.days(raw[name], gone[name], dates.since)
+    else:
+        found = columns.numbers(raw[name], gone[name])
     if isinstance(found, columns.Unfit):
-        text = f'a column of names is a vector as `one_hot("{name}")`'
-        errors.append(_unfit(spec, name, found, text))
+        errors.append(_unfit(spec, name, found, _other_kind(name, dates, raw[name], found.row)))
         return None
+    if isinstance(item, standard):
+        centre, spread = _moments(found[~gone[name]])
+        found = (found - centre) / spread
     if isinstance(spec.nulls, Mapping) and name in spec.nulls:
         found[gone[name]] = spec.nulls[name]
     if np.isinf(found).any():
@@ -176,6 +176,23 @@ def _values(
             _unfit(spec, name, columns.Unfit(row, "it is infinite"), "give finite values")
         )
     return found
+
+
+def _moments(found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean and the deviation of rows, 1 where they do not differ."""
+    if not len(found) or np.isinf(found).any():
+        return np.zeros(found.shape[1:]), np.ones(found.shape[1:])
+    spread = found.std(0)
+    return found.mean(0), np.where(spread > 0, spread, 1.0)
+
+
+def _other_kind(name: str, item: str | days, column: Any, row: int) -> str:
+    """What a column is that holds no numbers, or no dates."""
+    if isinstance(item, days):
+        return 'give dates, times, or texts such as "2026-01-31"'
+    if columns.as_date(columns.listed(column)[row - 1]) is not None:
+        return f'a column of dates is a number as `days("{name}")`'
+    return f'a column of names is a vector as `one_hot("{name}")`'
 
 
 def _one_hot(
@@ -321,7 +338,9 @@ def _input(
     if values is None:
         return rows(index)
     found = torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
-    if found.shape[1] == 1 and (spec.duplicates == "count" or isinstance(spec.values[0], str)):
+    if found.shape[1] == 1 and (
+        spec.duplicates == "count" or not isinstance(spec.values[0], one_hot)
+    ):
         found = found[:, 0]
     return found if dense else rows(index, found)
 

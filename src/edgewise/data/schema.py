@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgewise.data import columns
 from edgewise.data.errors import BadSchema
 from edgewise.errors import Place, caller, iterates, named, safe_repr
 
@@ -98,7 +99,60 @@ class one_hot:
         object.__setattr__(self, "categories", tuple(self.categories))
 
 
-ValueColumn = str | one_hot
+@dataclass(frozen=True)
+class days:
+    """A column of dates or times, also as ISO texts, as a number: days after `since`.
+
+    Times with a zone count in UTC.
+
+    >>> from edgewise import data
+    >>> orders = {"id": [0, 1], "at": ["2026-03-02", "2026-03-03T12:00"]}
+    >>> schema = data.Schema(order=data.table("orders", ["id"], [days("at", since="2026-03-01")]))
+    >>> data.read({"orders": orders}, schema).inputs["order"].tolist()
+    [1.0, 2.5]
+    """
+
+    name: str
+    since: str = "1970-01-01"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise BadSchema(f"a column is {safe_repr(self.name)}", caller(), 'write `days("at")`')
+        if not isinstance(self.since, str) or columns.as_date(self.since) is None:
+            raise BadSchema(
+                f"`since={safe_repr(self.since)}` is not a date", caller(), 'write "2026-01-31"'
+            )
+
+
+@dataclass(frozen=True)
+class standard:
+    """A column of numbers, or `days`, less its mean and divided by its standard deviation.
+
+    Mean and deviation are those of the rows that have a value; 0.0 for a null is the mean.
+
+    >>> from edgewise import data
+    >>> people = {"name": ["ann", "bob"], "age": [20, 40]}
+    >>> schema = data.Schema(person=data.table("people", ["name"], [standard("age")]))
+    >>> data.read({"people": people}, schema).inputs["person"].tolist()
+    [-1.0, 1.0]
+    """
+
+    of: str | days
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.of, str | days):
+            raise BadSchema(
+                f"a column is {safe_repr(self.of)}",
+                caller(),
+                'write `standard("age")`, or `standard(days("at"))`',
+            )
+
+    @property
+    def name(self) -> str:
+        return self.of if isinstance(self.of, str) else self.of.name
+
+
+ValueColumn = str | one_hot | days | standard
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +160,8 @@ class table:
     """One relation: the rows of a table, or those that `where` holds for.
 
     - keys: columns and their types; a list of one column, whose type is the relation's name
-    - values: columns of numbers, of lists of numbers, or `one_hot`; one vector of all of them
+    - values: columns of numbers or of lists of numbers, `one_hot`, `days` of dates, `standard`;
+      one vector of all of them
     - label: a column that is not an input; of numbers, or of names of classes
     - nulls: "refuse", "drop" the row, or a number for each column
     - duplicates: rows with the same keys: "refuse", "sum", "mean", "min", "max", "count"; without
@@ -140,7 +195,7 @@ class table:
         object.__setattr__(self, "place", self.place or caller())
         self._check_names()
         self._check_keys()
-        if isinstance(self.values, str | one_hot):
+        if isinstance(self.values, ValueColumn):
             object.__setattr__(self, "values", [self.values])
         for name in ("values", "where"):
             item = getattr(self, name)
@@ -154,7 +209,7 @@ class table:
                     f"a condition is {safe_repr(condition)}", 'write `column("age") >= 18`'
                 )
         for item in self.values:
-            if not isinstance(item, str | one_hot):
+            if not isinstance(item, ValueColumn):
                 self._refuse(
                     f"a value is {safe_repr(item)}", 'name a column, or write `one_hot("country")`'
                 )

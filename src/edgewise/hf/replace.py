@@ -161,7 +161,7 @@ def restore(model: nn.Module) -> nn.Module:
 def load(path: str | Path, kind: type | None = None, **options: object) -> nn.Module:
     """`kind.from_pretrained(path)` with the graph or program that the model was saved with.
 
-    `kind` defaults to `AutoModel`; options go to `from_pretrained`.
+    `kind` defaults to the class that was saved; options go to `from_pretrained`.
 
     >>> import tempfile
     >>> from transformers import BertConfig, BertModel
@@ -174,10 +174,8 @@ def load(path: str | Path, kind: type | None = None, **options: object) -> nn.Mo
     window(2)
     """
     require_package("transformers")
-    from transformers import AutoModel
-
     register()
-    loader: Any = kind or AutoModel
+    loader: Any = kind or _saved_class(path, options)
     model = loader.from_pretrained(path, **options)
     graph = graph_of(model)
     if graph is None:
@@ -185,6 +183,15 @@ def load(path: str | Path, kind: type | None = None, **options: object) -> nn.Mo
     use(model, graph)
     load_program_weights(model, path)
     return model
+
+
+def _saved_class(path: str | Path, options: Mapping[str, Any]) -> Any:
+    """The class that `save_pretrained` was called on, where transformers has it."""
+    import transformers
+
+    stored, _ = transformers.PretrainedConfig.get_config_dict(path, **options)
+    names = stored.get("architectures") or ["AutoModel"]
+    return getattr(transformers, names[0], transformers.AutoModel)
 
 
 def attention_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:

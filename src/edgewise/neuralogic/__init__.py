@@ -1,6 +1,9 @@
 """PyNeuraLogic's interface: its templates, datasets, modules and training, on this compiler."""
 
-from edgewise.neuralogic import core, dataset, nn
+import sys
+from typing import Any
+
+from edgewise.neuralogic import core, dataset, inference, nn
 from edgewise.neuralogic.core import (
     C,
     Const,
@@ -17,6 +20,13 @@ from edgewise.neuralogic.core import (
 from edgewise.neuralogic.dataset import Dataset, FileDataset, Sample
 from edgewise.neuralogic.seeds import initial_seed, manual_seed, seed
 from edgewise.neuralogic.setup import initialize, is_initialized, set_max_memory_size, shutdown
+
+OLDER: dict[str, Any] = {  # where its documentation still finds them, as before 0.8
+    "optim": nn.optim,
+    "nn.functional": F,
+    "inference.inference_engine": inference,
+}
+sys.modules |= {f"{__name__}.{path}": found for path, found in OLDER.items()}
 
 __all__ = [
     "C",

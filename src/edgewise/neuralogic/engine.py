@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,11 +15,15 @@ from edgewise.inputs.kinds import ragged
 from edgewise.language import Program, nodes, statements
 from edgewise.language.functions import call, named
 from edgewise.language.text_form.published import FACTS, NAMED, Relation
-from edgewise.module import Model
+from edgewise.module import Data, Model
 from edgewise.neuralogic.errors import BadSample
 from edgewise.neuralogic.text import TextTemplate
 from edgewise.neuralogic.translate import TemplateTranslator
 from edgewise.neuralogic.values import plain
+from edgewise.viz.svg import Picture
+
+if TYPE_CHECKING:
+    from edgewise.reference.why import Why
 
 Template = TemplateTranslator | TextTemplate
 KERNELS = ("fuse attention", "fuse gathers", "scan levels")  # passes that call loops of our own
@@ -45,10 +50,35 @@ class NeuralSample:
     query: nodes.Atom | None
     target: Tensor
     importance: float = 1.0
-    network: Any = field(default=None, repr=False)
+    programs: Programs | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return f"{plain(self.target)} {self.query!r}"
+
+    def why(self) -> Why:
+        """The groundings behind the output, with their shares, for the current weights."""
+        model, data, query = self._derived()
+        return model.why(query, data)
+
+    def draw(self, filename: str | Path | None = None) -> Picture:
+        """The network behind the output, as SVG; with a name, it is saved too."""
+        model, data, query = self._derived()
+        return saved_picture(model.draw(query, data), filename)
+
+    def _derived(self) -> tuple[Model, Data, nodes.Atom]:
+        batch = None if self.programs is None else SampleBatch(self.programs, [self])
+        if batch is None or batch.model is None or self.query is None:
+            raise BadSample(
+                f"nothing derives `{self.query!r}`", caller(), "query what a rule of the model has"
+            )
+        return batch.model, batch.data, self.query
+
+
+def saved_picture(picture: Picture, filename: str | Path | None) -> Picture:
+    """A picture, written to a file if that has a name."""
+    if filename is not None:
+        picture.save(filename)
+    return picture
 
 
 class Programs:

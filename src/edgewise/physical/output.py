@@ -87,7 +87,8 @@ class Output:
                 f"`{self.relation}` has {len(self.places)} of {Grid(sizes).rows} values on its "
                 f"axes {sizes}",
                 caller(),
-                "give a value for absent elements: `compile(..., fill=0.0)`"
+                "write a rule that derives the others, or give them a value: "
+                "`compile(..., fill=0.0)`"
                 if len(sizes) < 2
                 else "call `model.rows(...)` for those that hold, or give a value for the others: "
                 "`compile(..., fill=0.0)`",

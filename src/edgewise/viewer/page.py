@@ -9,7 +9,7 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from edgewise.attention_graphs import AttentionGraph, attention_graph
 from edgewise.attention_graphs.reading import Tokenize, Weights
@@ -94,7 +94,7 @@ class View:
 
 def view(
     model: Viewable,
-    text: str | None = None,
+    text: str | Tensor | None = None,
     *,
     beside: Viewable | None = None,
     n: int = 64,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, sliced, term_arguments, traced
@@ -138,6 +139,14 @@ def attention(
     - shards: which tokens each rank of the mesh has, `edgewise.distributed.Shards`; without it all
       have as many, one after another.
     """
+    if has_torch_function_variadic(q, k, v):  # a mode looks on, such as that of `attention_graph`
+        every: dict[str, Any] = {"scale": scale, "bias": bias, "score": score, "mesh": mesh}
+        every |= {"edge_bias": edge_bias, "edge_scale": edge_scale, "edge_key": edge_key}
+        every |= {"edge_value": edge_value, "dropout": dropout, "lengths": lengths}
+        every |= {"offset": offset, "kernel": kernel, "shards": shards}
+        every |= {"return_lse": return_lse, "return_weights": return_weights}
+        function: Any = attention
+        return handle_torch_function(function, (q, k, v), q, k, v, graph, **every)
     q, k, v = in_autocast(q, k, v)
     options = (scale, dropout, offset, return_lse, return_weights, kernel)
     bare = bias is score is edge_bias is edge_scale is edge_key is edge_value is lengths is None

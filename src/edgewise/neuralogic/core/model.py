@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgewise.errors import caller, safe_repr
-from edgewise.language import nodes
+from edgewise.language import Program, nodes
 from edgewise.neuralogic import seeds
 from edgewise.neuralogic.building import SampleReader
 from edgewise.neuralogic.core.constructs.relation import BaseRelation
@@ -25,6 +25,7 @@ from edgewise.neuralogic.engine import (
     descended,
     errors,
     result,
+    saved_picture,
     shown_outputs,
 )
 from edgewise.neuralogic.errors import BadSample, BadTemplate
@@ -34,6 +35,7 @@ from edgewise.neuralogic.taped import PLAIN_EPOCHS, TapedBatches, taped
 from edgewise.neuralogic.text import TextTemplate
 from edgewise.neuralogic.translate import TemplateTranslator, TemplateWeight
 from edgewise.neuralogic.values import plain, tensor
+from edgewise.viz.svg import Picture
 
 
 class BuiltDataset:
@@ -125,6 +127,17 @@ class TemplateModel:
             return TextTemplate(self._file)
         return TemplateTranslator(self._entries, settings)
 
+    def to_program(self) -> Program:
+        """The template as a `Program`, which explains, draws and compiles."""
+        if self._programs is not None:
+            return self._programs.program()
+        settings = Settings().create_disconnected_proxy()
+        return Programs(self._template(), settings, {}).program()
+
+    def draw(self, filename: str | Path | None = None) -> Picture:
+        """The rules as an SVG picture; with a name, it is saved too."""
+        return saved_picture(self.to_program().draw(), filename)
+
     def reset_parameters(self) -> None:
         """Draw the weights anew, and forget the moments of the optimiser."""
         for weight in self._weights.values():
@@ -163,8 +176,10 @@ class TemplateModel:
                 caller(),
                 "write facts that are learned in the template",
             )
-        samples = SampleReader(programs.template).samples(dataset)
-        return BuiltDataset(list(self._expanded(samples)), batch_size, self)
+        samples = list(self._expanded(SampleReader(programs.template).samples(dataset)))
+        for sample in samples:
+            sample.programs = programs
+        return BuiltDataset(samples, batch_size, self)
 
     def _own(self, dataset: BuiltDataset) -> BuiltDataset:
         if dataset.owner not in (None, self):
@@ -191,6 +206,12 @@ class TemplateModel:
                 yield NeuralSample(sample.example, atom, sample.target)
 
     def _samples(self, dataset: Any) -> BuiltDataset:
+        if dataset is None:
+            raise BadSample(
+                "there is no dataset",
+                caller(),
+                "write `model.train(dataset)`, `model.test(dataset)`",
+            )
         if isinstance(dataset, BuiltDataset):
             return self._own(dataset)
         if isinstance(dataset, NeuralSample):
@@ -228,7 +249,7 @@ class TemplateModel:
 
     forward = __call__
 
-    def test(self, dataset: Any) -> Any:
+    def test(self, dataset: Any = None) -> Any:
         """The output of every query; of one sample, its output."""
         found, function = self._samples(dataset), self._settings_of().error_function
         with torch.no_grad():
@@ -250,7 +271,7 @@ class TemplateModel:
         count = sum(tensor(output).numel() for _, output, _ in results)
         return total / count if function.reduction == "mean" and count else total
 
-    def train(self, dataset: Any, epochs: int = 1) -> Any:
+    def train(self, dataset: Any = None, epochs: int = 1) -> Any:
         """Update the weights; target, output and error of every query in the last epoch."""
         if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
             raise BadSample(f"epochs is {epochs!r}", caller(), "write a positive integer")
