@@ -78,7 +78,7 @@ def test_explain(files, capsys):
     ("arguments", "code"),
     [
         (["check", "none.rules"], "syntax-error"),
-        (["solve", "{rules}", "far(X"], "syntax-error"),
+        (["solve", "{rules}", "far(X"], "not-an-atom"),
         (["solve", "{rules}", "far(a), far(b)"], "not-an-atom"),
         (["solve", "{rules}", "near(a)", "--facts", "{facts}"], "not-derivable"),
         (["solve", "{rules}", "--facts", "{rules}"], "not-facts"),

@@ -71,9 +71,11 @@ def atom_of(text: str) -> Atom:
     from edgewise.language import Program
     from edgewise.language.nodes import Atom
 
-    body = Program.parse(f"asks :- {text}.", file="<argument>").rules[0].body
-    if len(body) != 1 or not isinstance(body[0], Atom):
-        raise NotAnAtom(
-            f"`{text}` is not one atom", Span.of("<argument>", text), 'write "h(1)" or "h(X)"'
-        )
-    return body[0]
+    place, help, reason = Span.of("<argument>", text), 'write "h(1)" or "h(X)"', ""
+    try:
+        body = Program.parse(f"asks :- {text}.").rules[0].body
+        if len(body) == 1 and isinstance(body[0], Atom):
+            return body[0]
+    except EdgewiseError as error:
+        reason = f": {error.message}"
+    raise NotAnAtom(f"`{text}` is not one atom{reason}", place, help)

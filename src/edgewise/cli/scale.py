@@ -47,6 +47,9 @@ def scale(
 
     for name, number in (("ranks", ranks), ("tokens", tokens), ("heads", heads), ("size", size)):
         integer(number, name, 1)
+    if not gigabytes > 0:
+        place = Span.of("<gigabytes>", gigabytes)
+        raise NotScalable(f"a rank receives {gigabytes} GB a second", place, "give more than 0")
     names = {model.__name__.rpartition(".")[2]: model for model in MODELS}
     if what in names:
         found = _model(what, names[what], graph, tokens, ranks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,3 +46,5 @@ def solve(
         width = max(map(len, values), default=0)
         for atom, value in values.items():
             print(f"{atom:<{width}}  {short_value(value)}")
+    if not values:
+        print("no atom holds: facts come from the program or `--facts FILE`", file=sys.stderr)
