@@ -1,5 +1,7 @@
 """Both sides of every pass over the graph: it changes the program it is for, and no value."""
 
+from inspect import unwrap
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from edgewise import F, Program, R, V, W, rows
 from edgewise.passes import GRAPH
 from edgewise.physical import gather_passes
+from edgewise.physical.merge import added_at
 from edgewise.physical.passes import ON_GRAPH
 from edgewise.pipeline import PASSES
 from tests.physical.test_plan import CASES, EDGE, assert_equal, values_and_gradients
@@ -85,7 +88,21 @@ TWICE = Program([
 NEXT = rows(torch.stack([torch.arange(7), torch.arange(7) * 3 % 7]))
 X = {"x": torch.randn(7, 4, dtype=torch.float64)}
 LONG = {n: torch.randn(96, 4, dtype=torch.float64) for n in ("x", "y")}
+SUMS = Program([
+    R.inner(V.I, V.J) <= R.y(V.I, V.J, V.K),
+    R.out(V.I) <= R.inner(V.I, V.J),
+])  # fmt: skip
+ADDED = Program(
+    [(R.out(V.I) <= (R.edge(V.I, V.J), R.x(V.J))) | [F.product], R.out(V.I) <= R.x(V.I)]
+)
 FOR = {
+    "merge aggregates": (SUMS, {"y": torch.randn(7, 3, 2, 4, dtype=torch.float64)}, None),
+    "fill rows": (ADDED, {"edge": edges(35), **X}, unwrap(added_at)),
+    "fuse messages": (
+        Program([(R.out(V.I) <= (R._edge(V.I, V.J), R.x(V.J), R.x(V.I))) | [F.relu]]),
+        {"edge": edges(35), **X},
+        "index_select",
+    ),
     "fold biases": (Program([R.out(V.X) <= R.x(V.X)["w":3, 4] + W.b[3,]]), X, "add"),
     "project rows": (sums(R.x(V.J)["w":3, 4]), {"edge": edges(35), **X}, None),
     "aggregate first": (

@@ -25,7 +25,7 @@ from edgewise.kernels.attention.contract import Case, Options, TermInputs
 from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.attention.prepared import Prepared, Split, prepare_call
 from edgewise.kernels.chosen import Chosen
-from edgewise.kernels.edges import EdgeIndex, ProductIndex
+from edgewise.kernels.edges import EdgeIndex, MessageIndex, Messages
 from edgewise.kernels.edges.registry import REDUCTIONS
 from edgewise.kernels.scan import Scan
 from edgewise.physical.attention import AttentionStep
@@ -181,10 +181,11 @@ class Counter(TorchDispatchMode):
             made = node.meta.get("like")
             index = [plan.constants.get(str(n.target)) for n in node.all_input_nodes]
             edges = sum(
-                thing.edges for thing in index if isinstance(thing, EdgeIndex | ProductIndex)
+                thing.edges for thing in index if isinstance(thing, EdgeIndex | MessageIndex)
             )
             read = [t for t in (*tensors, made) if t is not None]
-            self.flops += edges * math.prod(tensors[0].shape[1:])
+            each = sum(thing.calls for thing in index if isinstance(thing, Messages)) or 1
+            self.flops += each * edges * max(math.prod(t.shape[1:]) for t in tensors)
             self.flops += sum(thing.flops for thing in index if isinstance(thing, Scan))
             self.bytes += sum(t.numel() * t.element_size() for t in read)
             self.largest = max([self.largest, *(t.numel() for t in read[-1:])])

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from edgewise.reference.why import Why
 
 Template = TemplateTranslator | TextTemplate
-KERNELS = ("fuse attention", "fuse gathers", "scan levels")  # passes that call loops of our own
+KERNELS = (
+    "fuse attention",
+    "fuse gathers",
+    "fuse messages",
+    "scan levels",
+)  # passes that call loops of our own
 
 
 @dataclass(eq=False)

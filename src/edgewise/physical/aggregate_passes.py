@@ -1,9 +1,17 @@
-"""Aggregate before products: Σ W·x is W·Σ x, a product for each rule head instead of each row."""
+"""Sums and means are moved: before products, into sums of sums, into all rows of a relation.
+
+Σ W·x is W·Σ x, a product for each rule head instead of each row; Σ_i Σ_j x is one sum; and a sum
+that is added to the rows of another part has a row for each of them, 0 where it has no grounding.
+"""
 
 from __future__ import annotations
 
+from functools import partial
+from inspect import unwrap
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.fx import Node
 from torch.nn.functional import linear
 
@@ -12,6 +20,7 @@ from edgewise.layouts.ragged import Segments
 from edgewise.physical.functions import aggregate_segments
 from edgewise.physical.gather_passes import AGGREGATE, is_scale
 from edgewise.physical.lowering import Lowering, input_node
+from edgewise.physical.merge import added_at
 from edgewise.physical.row_passes import gather_of
 
 FEWER = 2  # rows for each rule head, from which on the product comes after the sum
@@ -41,6 +50,83 @@ def aggregate_first(plan: Lowering) -> int:
             plan.replace(node, linear(total, plan.symbol(input_node(product, 1))))
         changed += 1
     return changed
+
+
+def merge_aggregates(plan: Lowering) -> int:
+    """sum(sum(x)) → sum(x), and mean(sum(x)) → sum(x) / counts, where nobody else reads the inner
+    sums: they are never there."""
+    changed = 0
+    for node in plan.nodes(AGGREGATE):
+        kernel, inner = _kernel(node), _sole_aggregate(node.args[0])
+        if kernel not in ("sum", "mean") or inner is None or _kernel(inner) != "sum":
+            continue
+        outer, parts = _segments(plan, node), _segments(plan, inner)
+        one = _renumbered(plan, parts, outer.ids, outer.count)
+        with plan.rewriting(node):
+            total = aggregate_segments(plan.symbol(input_node(inner, 0)), str(inner.args[1]), one)
+            if kernel == "mean":
+                counts = plan.analyse(("counts", id(outer)), partial(_counts, outer), outer)
+                total = total / counts.reshape(-1, *(1,) * (total.ndim - 2))
+            shape = node.meta["like"].shape
+            plan.replace(node, total.reshape(total.shape[0], *shape[1:]))
+        changed += 1
+    return changed
+
+
+def fill_rows(plan: Lowering) -> int:
+    """`rows + sum(x)` at the rows that have a sum → at all of them, where most have one: rows are
+    added without an index."""
+    changed = 0
+    for node in plan.nodes(unwrap(added_at)):
+        out, at = input_node(node, 0), plan.constants.get(str(input_node(node, 1).target))
+        inner, rows = _sole_aggregate(node.args[2]), out.meta["like"].shape[1]
+        if inner is None or at is None or _kernel(inner) != "sum" or FEWER * len(at) < rows:
+            continue
+        every = _renumbered(plan, _segments(plan, inner), at, rows)
+        with plan.rewriting(inner):
+            total = aggregate_segments(plan.symbol(input_node(inner, 0)), str(inner.args[1]), every)
+        with plan.rewriting(node):
+            shape = input_node(node, 2).meta["like"].shape
+            total = total.reshape(total.shape[0], rows, *shape[2:])
+            plan.replace(node, plan.symbol(out) + total)
+        changed += 1
+    return changed
+
+
+def _kernel(node: Node) -> str | None:
+    return DEFINITIONS[str(node.args[1])].kernel
+
+
+def _segments(plan: Lowering, node: Node) -> Segments:
+    found: Segments = plan.constants[str(input_node(node, 2).target)]
+    return found
+
+
+def _sole_aggregate(node: Any) -> Node | None:
+    """An aggregation that nobody else reads, whose values may have got another shape."""
+    while isinstance(node, Node) and node.target == "reshape" and len(node.users) == 1:
+        inner = input_node(node, 0)
+        if inner.meta["like"].shape[:2] != node.meta["like"].shape[:2]:
+            return None
+        node = inner
+    plain = isinstance(node, Node) and node.target is AGGREGATE and len(node.users) == 1
+    return node if plain else None
+
+
+def _renumbered(plan: Lowering, parts: Segments, numbers: Tensor, count: int) -> Segments:
+    """Segment s as segment numbers[s] of `count`, of which some may have no rows."""
+
+    def find() -> Segments:
+        ids = numbers[parts.ids]
+        return Segments(count, ids, None, bool((ids[1:] >= ids[:-1]).all()))
+
+    key = ("renumbered", id(parts), id(numbers), count)
+    found: Segments = plan.analyse(key, find, parts, numbers)
+    return found
+
+
+def _counts(segments: Segments) -> Tensor:
+    return torch.bincount(segments.ids, minlength=segments.count).clamp(min=1)
 
 
 def _product(data: Node) -> tuple[Node, list[Node]] | None:

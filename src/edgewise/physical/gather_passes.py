@@ -16,13 +16,7 @@ from torch.fx import Node
 
 from edgewise.functions import DEFINITIONS, Law
 from edgewise.kernels import edges
-from edgewise.kernels.edges import (
-    EdgeIndex,
-    ProductIndex,
-    edge_index,
-    product_index,
-    segment_index,
-)
+from edgewise.kernels.edges import EdgeIndex, edge_index, segment_index
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.layouts.ragged import Segments
 from edgewise.physical.functions import aggregate_segments
@@ -289,18 +283,6 @@ def segment_extreme(x: Tensor, which: EdgeIndex, *, largest: bool) -> Tensor:
     return edges.segment_extreme(x, which, largest=largest)
 
 
-def _products(x: Tensor, w: Tensor, which: ProductIndex, *_: Any) -> Tensor:
-    note_choice(EdgeOperation("segment_product", x.shape[1], x.dtype, x.device.type))
-    return torch.empty(which.ways[0].rows.segments, x.shape[1], dtype=x.dtype, device="meta")
-
-
-@opaque(like=_products, operators=edges.segment_product)
-def segment_product(
-    x: Tensor, w: Tensor, which: ProductIndex, scale: Tensor | None = None
-) -> Tensor:
-    return edges.segment_product(x, w, which, None if scale is None else scale.to(x.dtype))
-
-
 LARGEST = (1 << 31) - 1  # entries that kernels count
 # on a CPU a kernel costs 60 µs before its first row, as an autograd function with a prepared index:
 # torch gathers and adds up to so many rows, of so many numbers, in that time
@@ -308,8 +290,7 @@ SMALL_ROWS, SMALL_NUMBERS = 1 << 10, 1 << 15
 
 
 def fuse_gathers(plan: Lowering) -> int:
-    """aggregate(gather(x) [· scalar]) → one kernel that reads the rows of x where they are; so
-    aggregate(gather(x) · gather(w) [· scalar]) of vectors on a CPU."""
+    """aggregate(gather(x) [· scalar]) → one kernel that reads the rows of x where they are."""
     changed = 0
     for node in plan.nodes(AGGREGATE):
         data, name, parts = node.args
@@ -318,16 +299,6 @@ def fuse_gathers(plan: Lowering) -> int:
         assert isinstance(parts, Node)
         segments: Segments = plan.constants[str(parts.target)]
         if not segments.ordered:
-            continue
-        pair = _multiplied(plan, data, name, segments)
-        if pair is not None:
-            left, right, scales, ends = pair
-            with plan.rewriting(node):
-                factors = [plan.symbol(factor).flatten() for factor in scales]
-                scale = reduce(mul, factors) if factors else None
-                sides = plan.symbol(left.base), plan.symbol(right.base)
-                plan.replace(node, products_along(name, *sides, ends, scale))
-            changed += 1
             continue
         found = _gathered(plan, data, name, segments) or _runs(plan, data, name, segments)
         if found is not None:
@@ -357,7 +328,7 @@ def _gathered(plan: Lowering, data: Node, name: str, segments: Segments) -> Alon
     like = data.meta["like"]
     if gather is None or gather.size < 2 or like.ndim < 3:
         return None
-    if plan.device.type == "cpu" and _is_small(plan, like.shape):
+    if plan.device.type == "cpu" and is_small(plan, like.shape):
         return None
     kernel = DEFINITIONS[name].kernel
     if scales and kernel not in ("sum", "mean"):
@@ -367,64 +338,7 @@ def _gathered(plan: Lowering, data: Node, name: str, segments: Segments) -> Alon
     return gather.base, scales, which
 
 
-Multiplied = tuple[Gather, Gather, list[Node], ProductIndex]
-
-
-def _multiplied(plan: Lowering, data: Node, name: str, segments: Segments) -> Multiplied | None:
-    """Two relations whose rows are multiplied, number by number, and scalars of all samples."""
-    kernel, shape = DEFINITIONS[name].kernel, data.meta["like"].shape
-    wrong = kernel not in ("sum", "mean") or len(shape) != 3 or shape[2] < 2
-    if wrong or plan.device.type != "cpu" or _is_small(plan, shape):
-        return None
-    scales: list[Node] = []
-    while data.target == "mul" and len(data.args) == 2:
-        sides = [gather_of(plan, side) for side in data.args]
-        if None not in sides:
-            left, right = sides
-            assert left is not None
-            assert right is not None
-            return _two_rows(plan, (left, right), scales, segments, shape)
-        factors = [(a, b) for a, b in (data.args, data.args[::-1]) if is_scale(b, data)]
-        if not factors or factors[0][1].meta["like"].shape[0] != 1:  # type: ignore[union-attr]
-            return None
-        data, scale = factors[0]  # type: ignore[assignment]
-        scales.append(scale)  # type: ignore[arg-type]
-    return None
-
-
-def _two_rows(
-    plan: Lowering,
-    sides: tuple[Gather, Gather],
-    scales: list[Node],
-    segments: Segments,
-    shape: torch.Size,
-) -> Multiplied | None:
-    likes = [side.base.meta["like"].shape for side in sides]
-    if any(len(like) != 3 or like[2] != shape[2] or like[1] < 2 for like in likes):
-        return None
-    ends, sizes = [side.rows for side in sides], [side.size for side in sides]
-
-    def find() -> ProductIndex:
-        every = [segments.ids.cpu(), *(rows.cpu() for rows in ends)]
-        return product_index([t.long() for t in every], (segments.count, *sizes))
-
-    key = ("products", id(segments), *map(id, ends), *sizes)
-    return *sides, scales, plan.analyse(key, find, segments, *ends)
-
-
-def products_along(
-    name: str, x: Tensor, w: Tensor, which: ProductIndex, scale: Tensor | None
-) -> Tensor:
-    """The aggregate of x_j ⊙ w_k of (batch, rows, d), each times a scalar of (groundings,)."""
-    batch = max(x.shape[0], w.shape[0])
-    flat = [t.expand(batch, *t.shape[1:]).transpose(0, 1).flatten(1) for t in (x, w)]
-    found = segment_product(flat[0], flat[1], which, scale)
-    if DEFINITIONS[name].kernel == "mean":
-        found = found / which.ways[0].rows.ptr.diff()[:, None]
-    return found.reshape(found.shape[0], batch, x.shape[2]).transpose(0, 1)
-
-
-def _is_small(plan: Lowering, shape: torch.Size) -> bool:
+def is_small(plan: Lowering, shape: torch.Size) -> bool:
     rows, numbers = plan.usual(shape[:2].numel()), plan.usual(shape.numel())
     return rows < SMALL_ROWS and numbers < SMALL_NUMBERS
 

@@ -74,7 +74,7 @@ class Merge:
         out = parts[added.index(None)].data
         for value, at in zip(parts, added, strict=True):
             if at is not None:
-                out = _plus(out, at, value.data)
+                out = added_at(out, at, value.data)
         return out
 
     def _assembled(self, found: list[Column]) -> Column:
@@ -97,7 +97,7 @@ class Merge:
 
 
 @opaque(like=lambda out, at, more: torch.empty(out.shape, dtype=out.dtype, device="meta"))
-def _plus(out: Tensor, at: Tensor, more: Tensor) -> Tensor:
+def added_at(out: Tensor, at: Tensor, more: Tensor) -> Tensor:
     """`more` added to some rows; autocast may have computed either in a lower precision."""
     dtype = torch.promote_types(out.dtype, more.dtype)
     return out.to(dtype).index_add(1, at, more.to(dtype))

@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 from edgewise.functions import DEFINITIONS
 from edgewise.kernels.products import Products
 from edgewise.passes import GRAPH, Pass
-from edgewise.physical.aggregate_passes import aggregate_first
+from edgewise.physical.aggregate_passes import aggregate_first, fill_rows, merge_aggregates
 from edgewise.physical.family_passes import family_products
 from edgewise.physical.gather_passes import (
     AGGREGATE,
@@ -23,6 +23,7 @@ from edgewise.physical.gather_passes import (
     strided_views,
 )
 from edgewise.physical.lowering import Lowering, create, input_node, set_args
+from edgewise.physical.message_passes import fuse_messages
 from edgewise.physical.opaque import opaque
 from edgewise.physical.result_shapes import described
 from edgewise.physical.row_passes import project_rows
@@ -152,6 +153,20 @@ ON_GRAPH = (
         reads_keys=True,
     ),
     Pass(
+        "merge aggregates",
+        "a sum or mean of sums is one sum",
+        GRAPH,
+        merge_aggregates,
+        reads_keys=True,
+    ),
+    Pass(
+        "fill rows",
+        "sums that most rows of a relation have are added to all of them",
+        GRAPH,
+        fill_rows,
+        reads_keys=True,
+    ),
+    Pass(
         "merge gathers",
         "rows that are gathered twice are gathered once",
         GRAPH,
@@ -163,6 +178,13 @@ ON_GRAPH = (
         "dot products of rows that pairs share are numbers of one product of matrices",
         GRAPH,
         dots_as_products,
+        reads_keys=True,
+    ),
+    Pass(
+        "fuse messages",
+        "what is aggregated is computed along the edges, by code of its expression",
+        GRAPH,
+        fuse_messages,
         reads_keys=True,
     ),
     Pass(
@@ -243,8 +265,24 @@ def _projections(plan: Lowering) -> list[list[Node]]:
         if _is_weight(node.args[1]) and node.meta["of"] is not None:
             bias = _bias(node)
             if (bias is None or _is_weight(bias)) and not node.meta["of"].recursive:
+                if _is_split(node):
+                    continue
                 found.setdefault(input_node(node, 0), []).append(node)
     return list(found.values())
+
+
+MUCH = 1 << 20  # numbers, which take longer to copy than a product of its own
+
+
+def _is_split(node: Node) -> bool:
+    """Whether the vectors of many rows are cut into several: a part of a wider product would have
+    to be copied for that."""
+    like = node.meta["like"]
+    cut = (
+        user.target == "reshape" and user.meta["like"].shape[:2] != like.shape[:2]
+        for user in node.users
+    )
+    return like.numel() > MUCH and any(cut)
 
 
 def _bias(node: Node) -> Any:

@@ -11,6 +11,8 @@ from edgewise.kernels.edges.index import (
     grouping,
     segment_index,
 )
+from edgewise.kernels.edges.message_operator import segment_messages
+from edgewise.kernels.edges.messages import MessageIndex, Messages, message_index
 from edgewise.kernels.edges.operators import (
     additive_attention,
     grouped_linear,
@@ -18,8 +20,6 @@ from edgewise.kernels.edges.operators import (
     segment_mean,
     segment_sum,
 )
-from edgewise.kernels.edges.product_operator import segment_product
-from edgewise.kernels.edges.products import ProductIndex, product_index
 from edgewise.kernels.edges.registry import KERNELS, EdgeOperation, choose
 from edgewise.kernels.edges.relational_operator import relational_attention
 
@@ -28,18 +28,19 @@ __all__ = [
     "EdgeIndex",
     "EdgeOperation",
     "Grouping",
-    "ProductIndex",
+    "MessageIndex",
+    "Messages",
     "SplitCSR",
     "additive_attention",
     "choose",
     "edge_index",
     "grouped_linear",
     "grouping",
-    "product_index",
+    "message_index",
     "relational_attention",
     "segment_extreme",
     "segment_index",
     "segment_mean",
-    "segment_product",
+    "segment_messages",
     "segment_sum",
 ]

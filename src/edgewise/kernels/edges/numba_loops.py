@@ -289,24 +289,6 @@ def equal_sum(graph, a, x, y, out, first, last):
                 total[c] += added[c] if read[c] == other[c] else zero
 
 
-@njit(nogil=True, cache=True)
-def segment_product(graph, x, w, other, scale, order, out, first, last):
-    """Σ scale · x ⊙ w over the edges of pieces first ≤ p < last."""
-    ptr, _, place, rows = graph
-    d, one = x.shape[1], x.dtype.type(1)
-    for p in range(first, last):
-        r = place[p] if len(place) else p
-        for c in range(d):
-            out[r, c] = 0
-        for e in range(ptr[p], ptr[p + 1]):
-            ahead(x, rows, e)
-            ahead(w, other, e)
-            read, factor, total = x[rows[e]], w[other[e]], out[r]  # so that it vectorises
-            times = scale[order[e]] if len(scale) else one
-            for c in range(d):
-                total[c] += times * read[c] * factor[c]
-
-
 @njit(nogil=True, cache=True, fastmath=FAST)
 def times_rows(matrix, rows, out, first, last):
     """Columns first ≤ i < last of rows · matrixᵀ: a row of the matrix is read once for all."""

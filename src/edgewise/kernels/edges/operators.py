@@ -18,13 +18,12 @@ from torch.overrides import handle_torch_function, has_torch_function
 from edgewise.errors import caller
 from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.edges.index import EdgeIndex, Grouping
-from edgewise.kernels.edges.products import ProductIndex
 from edgewise.kernels.edges.reference import wide
 from edgewise.kernels.edges.registry import EdgeOperation, choose, function
 from edgewise.kernels.flat import Heads, heads_of
 
 PLAIN = (Tensor, torch.nn.Parameter)
-Prepared = EdgeIndex | Grouping | ProductIndex
+Prepared = EdgeIndex | Grouping
 Gradients = tuple[Tensor | None, ...]
 
 
@@ -41,7 +40,7 @@ class Operation:
     def __init__(
         self,
         schema: str,
-        prepared: type[EdgeIndex] | type[Grouping] | type[ProductIndex],
+        prepared: type[EdgeIndex] | type[Grouping],
         fake: Callable[..., Any],
         gradients: Callable[..., Iterable[Callable[[], Tensor]]] | None = None,
         unsaved: Callable[[Sequence[bool]], set[int]] = lambda needs: set(),
@@ -61,7 +60,7 @@ class Operation:
 
     def __call__(self, *inputs: Any, index: Prepared) -> Any:
         if torch._C._is_any_autocast_enabled():
-            inputs = _of_one_precision(inputs)
+            inputs = of_one_precision(inputs)
         tensors = [x for x in inputs if isinstance(x, Tensor)]
         if torch.compiler.is_compiling():
             return self.operator(*inputs, index.tensors)
@@ -121,7 +120,7 @@ class Operation:
         return *found, [None] * (len(ctx.saved_tensors) - ctx.ends[1])
 
 
-def _of_one_precision(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def of_one_precision(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Autocast computes some inputs in a lower precision than others: the widest of them."""
     real = [x.dtype for x in inputs if isinstance(x, Tensor) and x.is_floating_point()]
     if len(set(real)) < 2:
@@ -168,13 +167,17 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
-        from edgewise.kernels.attention.errors import NoTransform
+        refuse_forward_mode(ctx.operation.__name__)
 
-        raise NoTransform(
-            f"`{ctx.operation.__name__}` has no forward-mode derivative",
-            caller(),
-            "use reverse mode: `torch.func.jacrev`, `torch.func.vjp` or `backward`",
-        )
+
+def refuse_forward_mode(name: str) -> None:
+    from edgewise.kernels.attention.errors import NoTransform
+
+    raise NoTransform(
+        f"`{name}` has no forward-mode derivative",
+        caller(),
+        "use reverse mode: `torch.func.jacrev`, `torch.func.vjp` or `backward`",
+    )
 
 
 def _refuse_second_derivative(name: str) -> None:

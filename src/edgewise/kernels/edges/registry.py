@@ -6,7 +6,7 @@ are operations again; s is a segment and e each of its edges, which reads row j:
     segment_sum      y_s = Σ_e scale_e · x_j
     edge_dots        z_e = y_s · x_j
     segment_extreme  y_s = max_e x_j (or min), and how many edges have it
-    segment_product  y_s = Σ_e scale_e · x_j ⊙ w_k
+    segment_messages y_s = Σ_e f(rows that e reads), and `message_gradients`, for any f
     equal_sum        y_s = Σ_e a_j where x_j = y_s, else 0: the gradient of an extreme
     grouped_linear   y_r = W[t_r] x_r, a matrix of a family for each row
     grouped_outer    W_t = Σ_r y_r x_rᵀ over the rows of member t
@@ -27,10 +27,11 @@ import torch
 
 from edgewise.kernels.chosen import Chosen, is_watched, no_numba, no_triton, note
 from edgewise.kernels.edges import (
+    message_loops,
+    messages,
     numba_attention,
     numba_relational,
     numba_segments,
-    products,
     reference,
     relational,
     triton_attention,
@@ -40,7 +41,7 @@ from edgewise.kernels.edges import (
 from edgewise.kernels.edges.attention import additive_operations
 
 SEGMENTS = ("segment_sum", "edge_dots", "segment_extreme", "equal_sum")
-REDUCTIONS = (*SEGMENTS, "segment_product")  # of rows where they are
+REDUCTIONS = (*SEGMENTS, "segment_messages")  # of rows where they are
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ KERNELS = (
         numba_segments.OPERATIONS
         | additive_operations(numba_attention)
         | numba_relational.OPERATIONS
-        | products.LOOPS,
+        | message_loops.OPERATIONS,
         lambda case: no_numba(case.device),
     ),
     Kernel(
@@ -104,7 +105,7 @@ KERNELS = (
         reference.OPERATIONS
         | additive_operations(reference)
         | relational.OPERATIONS
-        | products.OPERATIONS,
+        | messages.OPERATIONS,
         lambda case: None,
     ),
 )

@@ -1,7 +1,8 @@
-"""Datasets: samples, files, tensors."""
+"""Datasets: samples, files, databases, tensors."""
 
 from edgewise.neuralogic.dataset.base import BaseDataset, ConvertibleDataset
 from edgewise.neuralogic.dataset.csv import CSVDataset, CSVFile, Mode
+from edgewise.neuralogic.dataset.db import DBDataset, DBSource, PDDLDataset
 from edgewise.neuralogic.dataset.file import FileDataset
 from edgewise.neuralogic.dataset.logic import Dataset, Sample
 from edgewise.neuralogic.dataset.tensor import Data, TensorDataset
@@ -11,10 +12,13 @@ __all__ = [
     "CSVDataset",
     "CSVFile",
     "ConvertibleDataset",
+    "DBDataset",
+    "DBSource",
     "Data",
     "Dataset",
     "FileDataset",
     "Mode",
+    "PDDLDataset",
     "Sample",
     "TensorDataset",
 ]
