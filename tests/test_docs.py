@@ -1,5 +1,6 @@
 """What the pages promise of themselves; `make docs` runs their code."""
 
+import json
 import re
 import subprocess
 import sys
@@ -52,6 +53,42 @@ def test_the_front_page_links_to_every_page():
     links = LINK.findall((ROOT / "docs" / "index.md").read_text())
     assert len(nav) > 30
     assert [page for page in nav if page not in links and page != "index.md"] == []
+
+
+SCALES = {  # a unit, and the units that results may have in its place
+    "ms": (1, 1e-3), "µs": (1, 1e-6, 1e-3), "s": (1, 1e3), "MB": (1, 1e6), "GB": (1, 1e9),
+    "GiB": (1, 2**30), "×": (1,), "times": (1,),
+}  # fmt: skip
+MEASURED = re.compile(r"(?<![\w.,])(\d[\d,]*\.?\d*)\s?(ms|µs|s|MB|GB|GiB|×|times)(?!\w)")
+
+
+def numbers(thing):
+    """All numbers in a result."""
+    if isinstance(thing, dict):
+        thing = list(thing.values())
+    if isinstance(thing, list):
+        return [number for item in thing for number in numbers(item)]
+    return [thing] if isinstance(thing, int | float) else []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_numbers_beside_a_benchmark_are_those_of_its_results(path):
+    prose = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    for part in re.split(r"\n\s*\n|\n- |\n\|", prose):
+        names = set(re.findall(r"bench/(?:results/)?(\w+)\.(?:py|json)", part))
+        assert all((ROOT / "bench" / f"{name}.py").exists() for name in names), names
+        files = [ROOT / "bench" / "results" / f"{name}.json" for name in sorted(names)]
+        held = [
+            number
+            for file in files
+            if file.exists()
+            for number in numbers(json.loads(file.read_text())["results"])
+        ]
+        for said, unit in MEASURED.findall(re.sub(r"`[^`]*`", "", part)) if held else []:
+            value, places = float(said.replace(",", "")), len(said.partition(".")[2])
+            near = 0.5 * 10**-places + 1e-9
+            found = any(abs(n / scale - value) <= near for n in held for scale in SCALES[unit])
+            assert found, f"{said} {unit} is not in the results of {names}"
 
 
 def test_every_special_predicate_has_a_meaning():
