@@ -89,15 +89,15 @@ def calls_of_the_program() -> dict[str, dict[str, int]]:
 def calls_without_numba() -> dict[str, dict[str, int]]:
     """Of the program where the package is not installed."""
     from edgewise.graphs import cache
-    from edgewise.kernels import chosen
+    from edgewise.kernels import kernel_choices
 
-    installed = chosen._installed
-    chosen._installed = lambda package: package != "numba" and installed(package)
+    installed = kernel_choices._installed
+    kernel_choices._installed = lambda package: package != "numba" and installed(package)
     cache.clear()
     try:
         return calls_of_the_program()
     finally:
-        chosen._installed = installed
+        kernel_choices._installed = installed
         cache.clear()
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from edgewise import F, Program, R, V
-from edgewise.kernels.chosen import Chosen, is_watched, note, watched
+from edgewise.kernels.kernel_choices import Chosen, is_watched, note, watched
 
 
 def test_other_threads_are_not_watched():

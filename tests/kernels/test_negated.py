@@ -13,7 +13,7 @@ from edgewise.kernels.attention import IMPLEMENTATIONS, attention
 from edgewise.kernels.attention.errors import KernelRefuses
 from edgewise.kernels.edges import edge_index, segment_extreme, segment_mean, segment_sum
 from edgewise.kernels.edges.operators import attend_along
-from edgewise.kernels.products import Products
+from edgewise.kernels.small_products import Products
 
 EDGES = torch.tensor([[0, 1, 2, 2, 3, 3], [1, 2, 0, 1, 3, 0]])
 WHICH = edge_index(torch.tensor([0, 0, 1, 2]), torch.tensor([2, 0, 2, 1]), 3, 3)

@@ -7,7 +7,7 @@ import torch
 
 from edgewise import F, Program, R, V
 from edgewise.graphs import cache, global_tokens, window
-from edgewise.kernels import chosen
+from edgewise.kernels import kernel_choices
 
 MOST = 60  # calls of Python functions
 
@@ -58,7 +58,7 @@ def test_the_fifth_call_of_the_readme_makes_at_most_sixty_calls(monkeypatch, num
     if numba:
         pytest.importorskip("numba", reason="numba is not installed")
     else:
-        monkeypatch.setattr(chosen, "_installed", lambda package: package != "numba")
+        monkeypatch.setattr(kernel_choices, "_installed", lambda package: package != "numba")
     model, x = program(graph).compile(R.attention, seed=0), torch.randn(2, 4096, 4)
     for _ in range(4):
         model(x=x).sum().backward()

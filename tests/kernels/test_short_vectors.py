@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 numba = pytest.importorskip("numba", reason="numba is not installed")
-from edgewise.kernels.vectors import adds, dots, exps, largest  # noqa: E402
+from edgewise.kernels.simd_rows import adds, dots, exps, largest  # noqa: E402
 
 
 @numba.njit(cache=True)

@@ -10,7 +10,7 @@ from edgewise.neuralogic import Dataset, Sample, Settings
 from edgewise.neuralogic.core import Model
 from edgewise.neuralogic.nn import SGD, Adam, CrossEntropy
 from edgewise.neuralogic.nn.optim.lr_scheduler import GeometricLR
-from edgewise.neuralogic.taped import TapedBatches
+from edgewise.neuralogic.tape_training import TapedBatches
 from tests.neuralogic.cases import CASES, filled
 from tests.neuralogic.test_parity import assert_close
 

@@ -21,7 +21,7 @@ from edgewise.checks.lint import (
     unknown_relations,
     unused_relations,
 )
-from edgewise.checks.namesakes import misspelt_relations
+from edgewise.checks.misspelt import misspelt_relations
 from edgewise.checks.safety import unbound_variables
 from edgewise.checks.shapes import mismatched_shapes
 from edgewise.checks.stratify import unstratified_negations

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from edgewise.data import columns
-from edgewise.data.combine import combined
 from edgewise.data.dataset import Dataset, Labels, as_numbers
+from edgewise.data.duplicates import combined
 from edgewise.data.errors import (
     BadColumn,
     BadSchema,

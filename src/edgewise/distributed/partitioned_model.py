@@ -28,10 +28,10 @@ from edgewise.module import Model
 from edgewise.physical.demand import Need, keys_at, source_at
 from edgewise.physical.demanded import RelationIndex
 from edgewise.physical.lowering import Lowering, to_device
+from edgewise.physical.lowering_state import Column, State
 from edgewise.physical.parts import GroundedPlan, ground_all
 from edgewise.physical.plan import PhysicalPlan, lowered, untraced
 from edgewise.physical.prepare import GroundingMode, _grounding
-from edgewise.physical.state import Column, State
 from edgewise.physical.step import RelationStep
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from edgewise.ground.index import Grid, Index
 from edgewise.kernels.attention.contract import Case, Options, TermInputs
 from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.attention.prepared import Prepared, Split, prepare_call
-from edgewise.kernels.chosen import Chosen
 from edgewise.kernels.edges import EdgeIndex, MessageIndex, Messages
 from edgewise.kernels.edges.registry import REDUCTIONS
+from edgewise.kernels.kernel_choices import Chosen
 from edgewise.kernels.scan import Scan
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG, ATTEND_PRESENT

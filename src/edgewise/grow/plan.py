@@ -28,8 +28,8 @@ from edgewise.grow.cache import KeyValueCache, PositionTables
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.physical.lowering import Lowering
+from edgewise.physical.lowering_state import Column, State
 from edgewise.physical.plan import PhysicalPlan, lowered, lowered_parts, untraced
-from edgewise.physical.state import Column, State
 from edgewise.physical.step import RelationStep, Step
 
 MERGED_FROM = 64  # rows: below, reading weights dominates, and concatenating them does not pay

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from edgewise.errors import EdgewiseError, EdgewiseWarning, caller, named, safe_repr
 from edgewise.functions import Law
 from edgewise.language import blocks, functions, nodes, printer, selections, terms
-from edgewise.language.domains import merged
+from edgewise.language.blocks import merged
 from edgewise.language.statements import flatten
 from edgewise.language.symbols import F
 from edgewise.language.text_form.html import to_html

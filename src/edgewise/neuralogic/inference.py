@@ -9,10 +9,10 @@ import torch
 
 from edgewise.language import Program, nodes, statements
 from edgewise.language.text_form.published import NAMED
-from edgewise.neuralogic.building import SampleReader
 from edgewise.neuralogic.core.constructs.factories import R
 from edgewise.neuralogic.core.constructs.relation import BaseRelation
 from edgewise.neuralogic.engine import Example, Template, _facts, matched
+from edgewise.neuralogic.sample_reader import SampleReader
 
 
 class LogicInference:

@@ -22,10 +22,10 @@ from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.physical.attention_nodes import additive_output, attend_present, graph_attention
 from edgewise.physical.attention_sides import Axes, EdgeSide, FilledScore, Side
+from edgewise.physical.lowering_state import Column, State, column
 from edgewise.physical.opaque import opaque
 from edgewise.physical.result_shapes import broadcast
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.state import Column, State, column
 from edgewise.plan.nodes import Attention
 from edgewise.scores import S, Score
 

@@ -16,8 +16,8 @@ from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.edges import EdgeIndex, additive_attention, edge_index
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
+from edgewise.physical.lowering_state import State
 from edgewise.physical.opaque import opaque
-from edgewise.physical.state import State
 from edgewise.physical.symbols import Symbol
 from edgewise.plan.nodes import Additive
 from edgewise.scores import Score

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from edgewise.physical.lowering_state import State
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.state import State
 from edgewise.scores import Score
 from edgewise.scores.nodes import Call, Entry, Node, Number, walk
 from edgewise.scores.primitives import call

@@ -20,8 +20,8 @@ from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.physical.attention_sides import Axes, Side
 from edgewise.physical.extents import Extents, Refused
+from edgewise.physical.lowering_state import State
 from edgewise.physical.rule import PRODUCT, SUM, RuleStep
-from edgewise.physical.state import State
 from edgewise.plan.nodes import Attention
 from edgewise.plan.score import names_in
 

@@ -11,8 +11,8 @@ from torch.fx import Node
 from torch.nn.functional import linear
 
 from edgewise.functions import DEFINITIONS
-from edgewise.kernels.chosen import Chosen, note
 from edgewise.kernels.edges import Grouping, grouped_linear, grouping
+from edgewise.kernels.kernel_choices import Chosen, note
 from edgewise.layouts.ragged import Segments, segments
 from edgewise.physical.gather_passes import AGGREGATE
 from edgewise.physical.lowering import Lowering, input_node, to_device

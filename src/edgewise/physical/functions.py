@@ -16,9 +16,9 @@ from edgewise.functions.rowwise import call_failed
 from edgewise.language import nodes
 from edgewise.language.functions import arguments, definition
 from edgewise.layouts.ragged import Segments
+from edgewise.physical.lowering_state import Column, column
 from edgewise.physical.opaque import opaque
 from edgewise.physical.result_shapes import described
-from edgewise.physical.state import Column, column
 
 
 class Engine:

@@ -28,9 +28,9 @@ from edgewise.physical.extents import (
     attending_in_samples,
     is_product,
 )
+from edgewise.physical.lowering_state import State
 from edgewise.physical.masked import AttendedMask, attended_mask, mask_on, packed_grid
 from edgewise.physical.rule import PRODUCT, SUM, RuleStep
-from edgewise.physical.state import State
 from edgewise.plan.mask import Conjunction, Mask
 from edgewise.plan.nodes import Additive, Attention
 from edgewise.plan.score import names_in

@@ -14,13 +14,13 @@ from edgewise.functions.definition import ShapeMismatch
 from edgewise.ground.index import Index, Keys
 from edgewise.ground.rules import GroundRule, split
 from edgewise.ground.topological import head_rows, sources
-from edgewise.kernels.chosen import Chosen, note
+from edgewise.kernels.kernel_choices import Chosen, note
 from edgewise.language import nodes
+from edgewise.physical.lowering_state import Column, State
 from edgewise.physical.merge import Merge, merged
 from edgewise.physical.repeats import Repeats
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.scan import scanned
-from edgewise.physical.state import Column, State
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,8 @@ from edgewise.ground.index import Index, distinct_rows, index_of, rows_of, same_
 from edgewise.language import functions, nodes
 from edgewise.language.statements import SUM, combination
 from edgewise.physical.functions import combine, transform
+from edgewise.physical.lowering_state import Column, column
 from edgewise.physical.opaque import opaque
-from edgewise.physical.state import Column, column
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from torch.fx import Graph, Node
 from torch.nn.functional import linear
 
 from edgewise.functions import DEFINITIONS
-from edgewise.kernels.products import Products
+from edgewise.kernels.small_products import Products
 from edgewise.passes import GRAPH, Pass
 from edgewise.physical.aggregate_passes import aggregate_first, fill_rows, merge_aggregates
 from edgewise.physical.family_passes import family_products

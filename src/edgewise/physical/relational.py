@@ -21,10 +21,10 @@ from edgewise.kernels.attention.autocast import in_autocast
 from edgewise.kernels.edges import EdgeIndex, relational_attention
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.language import nodes
+from edgewise.physical.lowering_state import Column, State, column
 from edgewise.physical.opaque import opaque
 from edgewise.physical.result_shapes import broadcast
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.state import Column, State, column
 from edgewise.plan.relational import EdgeDot, RelationalAttention
 
 Expression = nodes.Expression

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.fx import Node
 
 from edgewise.physical.lowering import Lowering
+from edgewise.physical.lowering_state import Column, State
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.state import Column, State
 from edgewise.physical.symbols import Symbol
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgewise.checks.evaluation import NoFixedPoint
 from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import Keys
 from edgewise.ground.join import PlanTooLarge, in_bytes
@@ -16,11 +17,13 @@ from edgewise.ground.topological import sources
 from edgewise.language import nodes
 from edgewise.physical.levels import Component, Part, Stage, Task
 from edgewise.physical.lowering import Lowering
+from edgewise.physical.lowering_state import Column, State
 from edgewise.physical.merge import merged
 from edgewise.physical.opaque import opaque
 from edgewise.physical.plan import lowered_parts
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.state import Column, State
+
+MANY = "how many rounds there are depends on values"
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +80,7 @@ class Rounds:
             names, shapes = tuple(made), list(made.values())
             bodies.append((names, plan.function))
         rows = sum(index.rows for index in self.component.relations.values())
-        from edgewise.physical.fixed_point import repeated  # which loads Dynamo
-
+        repeated = torch.compiler.disable(_repeated, reason=MANY)  # loads Dynamo: a second, once
         loop = FixedPoint(tuple(bodies), shapes, self.component.grounds[0].rule, rows, repeated)
         found = until_still([column.data for column in start.values()], outer, loop)
         return {name: Column(data) for name, data in zip(names, found, strict=True)}
@@ -211,3 +213,20 @@ def _round_part(component: Component, relation: str, tasks: Sequence[Task]) -> P
     merge = merged(relation, indices, with_facts, component.lines.get(relation))
     held = torch.arange(len(facts)) if with_facts and facts is not None else None
     return Part(relation, merge, tuple((t, None) for t in mine), held)
+
+
+def _repeated(start: list[Tensor], outer: list[Tensor], loop: FixedPoint) -> list[Tensor]:
+    """At most one round for each atom, and one to see that nothing changed."""
+    values, last = tuple(start), len(loop.bodies) - 1
+    for number in range(loop.rows + 2):
+        before, (_, body) = values, loop.bodies[min(number, last)]
+        values = body(*values, *outer)
+        same = number >= last and len(before) == len(values)
+        if same and all(torch.equal(a, b) for a, b in zip(before, values, strict=True)):
+            return list(values)
+    raise NoFixedPoint(
+        f"`{loop.rule.head.relation}` still changes after {loop.rows} rounds, one for each of its "
+        "atoms",
+        loop.rule.place,
+        "a cycle improves the value every time: remove it, or set `Program(..., rounds=k)`",
+    )

@@ -18,7 +18,7 @@ from edgewise.ground.rules import GroundRule
 from edgewise.language import functions, nodes
 from edgewise.language.statements import combination
 from edgewise.physical.functions import aggregate, combine, normalise, transform
-from edgewise.physical.state import Column, State, column, product
+from edgewise.physical.lowering_state import Column, State, column, product
 
 SUM, PRODUCT = nodes.Function("sum_agg"), nodes.Function("product")
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from edgewise.ground.topological import sources
-from edgewise.kernels.chosen import note
+from edgewise.kernels.kernel_choices import note
 from edgewise.kernels.scan import Instruction, Scan, run_scan
 from edgewise.kernels.scan.autograd import choice
 from edgewise.kernels.scan.program import ADD, SCATTER
@@ -26,12 +26,12 @@ from edgewise.kernels.scan.unrolled import unrolled
 from edgewise.language import functions, nodes
 from edgewise.language.statements import combination
 from edgewise.physical.functions import transform
+from edgewise.physical.lowering_state import Column, State
 from edgewise.physical.opaque import opaque
 from edgewise.physical.result_shapes import described
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.scan_nodes import NodeWriter
 from edgewise.physical.scan_terms import NotScannedError
-from edgewise.physical.state import Column, State
 
 if TYPE_CHECKING:
     from edgewise.physical.levels import Levels

@@ -21,8 +21,8 @@ from edgewise.language.statements import applied_functions, combination, weights
 from edgewise.layouts.ragged import Segments
 from edgewise.physical.functions import combine, transform
 from edgewise.physical.lowering import Lowering
+from edgewise.physical.lowering_state import Column, State, column, product
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.state import Column, State, column, product
 
 ONE = Segments(1, torch.zeros(1, dtype=torch.int64), 1)
 Shape = tuple[int, ...]

@@ -13,10 +13,10 @@ from edgewise.ground.index import Index
 from edgewise.ground.rules import GroundRule
 from edgewise.language import nodes
 from edgewise.physical.lowering import Lowering, to_device
+from edgewise.physical.lowering_state import Column, State
 from edgewise.physical.merge import aligned, merge_of
 from edgewise.physical.plan import PhysicalPlan, lowered, untraced
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.state import Column, State
 from edgewise.physical.step import RelationStep
 from edgewise.update.tables import Table
 

@@ -1,7 +1,7 @@
 """Attention along the pairs of a graph: `attention`, its kernels, and the choice among them."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -40,6 +40,24 @@ __all__ = [
 ]  # fmt: skip
 
 
+class AttentionOptions(TypedDict, total=False):
+    """What `attention` takes by name, but for `return_lse` and `return_weights`."""
+
+    scale: float | None
+    bias: Tensor | Score | None
+    score: Score | None
+    edge_bias: EdgeTerm | None
+    edge_scale: EdgeTerm | None
+    edge_key: EdgeTerm | None
+    edge_value: EdgeTerm | None
+    dropout: float
+    lengths: Tensor | None
+    offset: int
+    kernel: str | None
+    mesh: "DeviceMesh | None"
+    shards: "Shards | None"
+
+
 @overload
 def attention(
     q: Tensor,
@@ -47,21 +65,9 @@ def attention(
     v: Tensor,
     graph: Graph | None = None,
     *,
-    scale: float | None = None,
-    bias: Tensor | Score | None = None,
-    score: Score | None = None,
-    edge_bias: EdgeTerm | None = None,
-    edge_scale: EdgeTerm | None = None,
-    edge_key: EdgeTerm | None = None,
-    edge_value: EdgeTerm | None = None,
-    dropout: float = 0.0,
-    lengths: Tensor | None = None,
-    offset: int = 0,
     return_lse: Literal[False] = False,
     return_weights: Literal[False] = False,
-    kernel: str | None = None,
-    mesh: "DeviceMesh | None" = None,
-    shards: "Shards | None" = None,
+    **options: Unpack[AttentionOptions],
 ) -> Tensor: ...
 @overload
 def attention(
@@ -70,21 +76,9 @@ def attention(
     v: Tensor,
     graph: Graph | None = None,
     *,
-    scale: float | None = None,
-    bias: Tensor | Score | None = None,
-    score: Score | None = None,
-    edge_bias: EdgeTerm | None = None,
-    edge_scale: EdgeTerm | None = None,
-    edge_key: EdgeTerm | None = None,
-    edge_value: EdgeTerm | None = None,
-    dropout: float = 0.0,
-    lengths: Tensor | None = None,
-    offset: int = 0,
     return_lse: bool = False,
     return_weights: bool = False,
-    kernel: str | None = None,
-    mesh: "DeviceMesh | None" = None,
-    shards: "Shards | None" = None,
+    **options: Unpack[AttentionOptions],
 ) -> tuple[Any, ...]: ...
 def attention(
     q: Tensor,
@@ -156,40 +150,69 @@ def attention(
         return on_ranks((q, k, v), graph, (mesh, shards), options, others, lengths)
     if bare and (key := key_of(q, k, v, graph, options)) is not None:
         if offset and q.shape[-2] == 1 and (run := _one_run(k, v, graph, options)) is not None:
-            k, v = k[..., slice(*run), :], v[..., slice(*run), :]
-            if (out := sliced.one_query(q, k, v, options)) is not None:
-                return out
-            return attention(
-                q, k, v, scale=scale, return_lse=return_lse, return_weights=return_weights
-            )
+            return _along_run(q, k, v, run, options)
         prepared = recall(graph, key)
         if prepared is not None and not prepared.warns:
             return prepared.call(q, k, v, NO_INPUTS)
+    edges = (edge_bias, edge_scale, edge_key, edge_value)
     if is_dtensor(q) or is_dtensor(k) or is_dtensor(v):
-        on_dtensors = import_module("edgewise.distributed.sharded_tensors").attention_on_dtensors
-        names = ("scale", "dropout", "offset", "return_lse", "return_weights", "kernel")
-        named = dict(zip(names, options, strict=True)) | {"bias": bias, "score": score}
-        edges = {"edge_bias": edge_bias, "edge_scale": edge_scale, "edge_key": edge_key}
-        return on_dtensors(
-            (q, k, v), graph, **named, **edges, edge_value=edge_value, lengths=lengths
-        )
+        return _on_dtensors((q, k, v), graph, options, bias, score, edges, lengths)
     bias, combined = term_arguments.scores_of(bias, score)
-    terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
-    key = key_with_terms(q, k, v, graph, options, combined, terms)
+    return _with_terms(q, k, v, graph, options, combined, (bias, *edges, lengths))
+
+
+def _with_terms(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: Graph | None,
+    options: tuple[Any, ...],
+    score: Score,
+    terms: tuple[Any, ...],
+) -> Any:
+    """A call that is looked up by all that decides it, or checked and prepared."""
+    key = key_with_terms(q, k, v, graph, options, score, terms)
     prepared = None if key is None else recall(graph, key)
     if prepared is None:
         if is_traced(q, k, v):
-            return _in_trace(q, k, v, graph, combined, terms, options)
-        prepared = _prepared(q, k, v, graph, combined, terms, options)
+            return _in_trace(q, k, v, graph, score, terms, options)
+        prepared = _prepared(q, k, v, graph, score, terms, options)
         if key is not None:
             remember(graph, key, prepared)
+    _, edge_bias, *_, lengths = terms
     if prepared.warns:
         warn_counted_once(prepared.graph, edge_bias)
     if lengths is not None:
         terms = (*terms[:5], term_arguments.check_lengths(lengths, q, k))
-    return prepared.call(
-        q, k, v, TermInputs._make((*terms, term_arguments.constants_at(combined.tables, q.device)))
-    )
+    tables = term_arguments.constants_at(score.tables, q.device)
+    return prepared.call(q, k, v, TermInputs._make((*terms, tables)))
+
+
+def _on_dtensors(
+    tensors: tuple[Tensor, Tensor, Tensor],
+    graph: Graph | None,
+    options: tuple[Any, ...],
+    bias: Tensor | Score | None,
+    score: Score | None,
+    edges: tuple[EdgeTerm | None, ...],
+    lengths: Tensor | None,
+) -> Any:
+    on_dtensors = import_module("edgewise.distributed.sharded_tensors").attention_on_dtensors
+    names = ("scale", "dropout", "offset", "return_lse", "return_weights", "kernel")
+    of_edges = ("edge_bias", "edge_scale", "edge_key", "edge_value")
+    named = dict(zip((*names, *of_edges), (*options, *edges), strict=True))
+    return on_dtensors(tensors, graph, bias=bias, score=score, lengths=lengths, **named)
+
+
+def _along_run(
+    q: Tensor, k: Tensor, v: Tensor, run: tuple[int, int], options: tuple[Any, ...]
+) -> Any:
+    """One query that attends to a run of keys: all of a slice."""
+    k, v = k[..., slice(*run), :], v[..., slice(*run), :]
+    if (out := sliced.one_query(q, k, v, options)) is not None:
+        return out
+    scale, _, _, lse, weights, _ = options
+    return attention(q, k, v, scale=scale, return_lse=lse, return_weights=weights)
 
 
 def _one_run(
@@ -258,20 +281,23 @@ def _prepared(
 ) -> Prepared:
     """With every check there is."""
     device = arguments.check_tensors(q, k, v, device)
-    pattern = arguments.check_graph(graph)
+    pattern, chosen = arguments.check_graph(graph), _checked_options(options, score, q)
+    term_arguments.check_terms(pattern, terms[:5], q, device)
+    term_arguments.check_learned(score.tables, q, device)
+    if terms[5] is not None:
+        term_arguments.check_lengths(terms[5], q, k)
+    return prepare_call(q, k, v, pattern, chosen, TermInputs._make((*terms, score.tables)), device)
+
+
+def _checked_options(options: tuple[Any, ...], score: Score, q: Tensor) -> Options:
     scale, dropout, offset, lse, weights, kernel = options
     arguments.check_scale(scale)
     arguments.check_kernel(kernel)
     arguments.check_flag(lse, "return_lse")
     arguments.check_flag(weights, "return_weights")
     chance = arguments.check_dropout(dropout)
-    term_arguments.check_terms(pattern, terms[:5], q, device)
-    term_arguments.check_learned(score.tables, q, device)
-    if terms[5] is not None:
-        term_arguments.check_lengths(terms[5], q, k)
     scale = default_scale(q.shape[-1]) if scale is None else float(scale)
-    chosen = Options(scale, score.node, chance, offset, lse, weights, kernel)
-    return prepare_call(q, k, v, pattern, chosen, TermInputs._make((*terms, score.tables)), device)
+    return Options(scale, score.node, chance, offset, lse, weights, kernel)
 
 
 def _in_trace(
@@ -286,17 +312,9 @@ def _in_trace(
     """Checked as far as a trace can, as plain operations around one operator."""
     refuse_context_parallel()
     arguments.check_tensors(q, k, v)
-    pattern = arguments.check_graph(graph)
-    scale, dropout, offset, lse, weights, kernel = options
-    arguments.check_scale(scale)
-    arguments.check_kernel(kernel)
-    arguments.check_flag(lse, "return_lse")
-    arguments.check_flag(weights, "return_weights")
-    if weights:
+    pattern, chosen = arguments.check_graph(graph), _checked_options(options, score, q)
+    if chosen.weights:
         arguments.refuse_weights()
-    chance = arguments.check_dropout(dropout)
-    scale = default_scale(q.shape[-1]) if scale is None else float(scale)
-    chosen = Options(scale, score.node, chance, offset, lse, weights, kernel)
     term_arguments.check_learned(score.tables, q, q.device)
     tables = tuple([table.to(q.device) for table in score.tables])
     with without_autocast(q):

@@ -31,9 +31,9 @@ from edgewise.kernels.attention.terms import (
     places,
 )
 from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
-from edgewise.kernels.chosen import no_numba, no_triton
 from edgewise.kernels.edges import numba_attention, reference, triton_attention
 from edgewise.kernels.edges.attention import TERMS, Inputs
+from edgewise.kernels.kernel_choices import no_numba, no_triton
 from edgewise.scores.nodes import S
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from edgewise.kernels.attention.triton_passes import (
     forward_pass,
 )
 from edgewise.kernels.attention.triton_score import Packed, unit_of
-from edgewise.kernels.chosen import no_triton
+from edgewise.kernels.kernel_choices import no_triton
 
 if TYPE_CHECKING:
     from edgewise.kernels.attention.layout import Layout

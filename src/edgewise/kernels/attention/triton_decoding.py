@@ -28,7 +28,7 @@ from edgewise.kernels.attention.triton_launch import on_device_of, width
 from edgewise.kernels.attention.triton_lists import on_device
 from edgewise.kernels.attention.triton_passes import precision_of
 from edgewise.kernels.attention.triton_score import Packed, functions
-from edgewise.kernels.chosen import no_triton
+from edgewise.kernels.kernel_choices import no_triton
 from edgewise.layouts import Rows
 from edgewise.layouts.ragged import Ints
 from edgewise.scores.nodes import S

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from edgewise.kernels.edges.attention import TERMS, EdgeGrads, Inputs
 from edgewise.kernels.edges.reference import wide
-from edgewise.kernels.flat import FlatLayout, heads_of, ready
+from edgewise.kernels.numba_layout import FlatLayout, heads_of, ready
 from edgewise.kernels.threads import spread
 
 NUMBERS = ("edge_bias", "edge_scale")  # of edges and heads; other terms are vectors

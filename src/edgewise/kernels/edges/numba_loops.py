@@ -18,7 +18,7 @@ from numba import njit
 
 from edgewise.kernels.edges.numba_weights import NUMBERS, is_dropped
 from edgewise.kernels.edges.numba_weights import weigh as weigh
-from edgewise.kernels.vectors import (
+from edgewise.kernels.simd_rows import (
     AHEAD,
     FAST,
     add_leaky,

@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit
 
 from edgewise.kernels.edges.numba_weights import is_dropped
-from edgewise.kernels.lanes import LANES
-from edgewise.kernels.vectors import (
+from edgewise.kernels.simd_lanes import LANES
+from edgewise.kernels.simd_rows import (
     AHEAD,
     adds,
     at,

@@ -10,8 +10,8 @@ import math
 import numpy as np
 from numba import njit
 
-from edgewise.kernels.lanes import LANES
-from edgewise.kernels.vectors import (
+from edgewise.kernels.simd_lanes import LANES
+from edgewise.kernels.simd_rows import (
     AHEAD,
     at,
     dots,

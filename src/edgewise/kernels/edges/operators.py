@@ -20,7 +20,7 @@ from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.edges.index import EdgeIndex, Grouping
 from edgewise.kernels.edges.reference import wide
 from edgewise.kernels.edges.registry import EdgeOperation, choose, function
-from edgewise.kernels.flat import Heads, heads_of
+from edgewise.kernels.numba_layout import Heads, heads_of
 
 PLAIN = (Tensor, torch.nn.Parameter)
 Prepared = EdgeIndex | Grouping

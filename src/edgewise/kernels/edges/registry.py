@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 
-from edgewise.kernels.chosen import Chosen, is_watched, no_numba, no_triton, note
 from edgewise.kernels.edges import (
     message_loops,
     messages,
@@ -39,6 +38,7 @@ from edgewise.kernels.edges import (
     triton_segments,
 )
 from edgewise.kernels.edges.attention import additive_operations
+from edgewise.kernels.kernel_choices import Chosen, is_watched, no_numba, no_triton, note
 
 SEGMENTS = ("segment_sum", "edge_dots", "segment_extreme", "equal_sum")
 REDUCTIONS = (*SEGMENTS, "segment_messages")  # of rows where they are

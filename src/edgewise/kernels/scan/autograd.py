@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from edgewise.kernels.attention.autocast import without_autocast
-from edgewise.kernels.chosen import Chosen, no_numba
+from edgewise.kernels.kernel_choices import Chosen, no_numba
 from edgewise.kernels.scan import torch_steps
 from edgewise.kernels.scan.program import LINEAR, Scan, Slot
 from edgewise.kernels.scan.unrolled import unrolled

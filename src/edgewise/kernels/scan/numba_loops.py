@@ -25,7 +25,7 @@ from edgewise.kernels.scan.program import (
     SQUARE,
     TANH,
 )
-from edgewise.kernels.vectors import FAST
+from edgewise.kernels.simd_rows import FAST
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)

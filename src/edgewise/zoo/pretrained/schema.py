@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 from edgewise.errors import EdgewiseError, raise_all
-from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.fields import BadPretrained, Fields
 from edgewise.zoo.pretrained.tensors import TensorEntry
 
 
@@ -57,3 +58,42 @@ def read_config(spec: CheckpointSpec, table: Mapping[str, Any]) -> Any:
             raise
     raise_all(fields.problems)
     return config
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """A model type whose `text_config` is that of another one.
+
+    - names: what names of its tensors begin with → what they begin with in that one.
+    - others: what names of all other tensors begin with.
+    - defaults: fields that its `text_config` may leave out.
+    """
+
+    model_type: str
+    architecture: str
+    names: Mapping[str, str]
+    others: tuple[str, ...]
+    defaults: Mapping[str, Any]
+
+    def table(self, outer: Mapping[str, Any]) -> dict[str, Any]:
+        """The configuration of the text part."""
+        inner = outer.get("text_config")
+        if not isinstance(inner, dict):
+            raise BadPretrained(
+                "the configuration has no `text_config`", help="the `config.json` is incomplete"
+            )
+        own = {k: v for k, v in outer.items() if not k.endswith("_config")}
+        named = {"model_type": self.model_type, "architectures": [self.architecture]}
+        return {**self.defaults, **own, **inner, **named}
+
+    def name(self, tensor: str) -> str | None:
+        """The name of a tensor in a checkpoint of the text part alone; None of another part."""
+        for theirs, ours in self.names.items():
+            if tensor.startswith(theirs):
+                return ours + tensor.removeprefix(theirs)
+        return None if tensor.startswith(self.others) else tensor
+
+    def only(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors of the text part, by those names."""
+        named: Iterable[tuple[str | None, Any]] = ((self.name(n), t) for n, t in tensors.items())
+        return {name: tensor for name, tensor in named if name is not None}

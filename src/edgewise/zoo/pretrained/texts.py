@@ -21,7 +21,7 @@ from edgewise.zoo.pretrained.constraints import (
     read_constraints,
 )
 from edgewise.zoo.pretrained.fields import BadPretrained
-from edgewise.zoo.pretrained.long_texts import LengthDecoder
+from edgewise.zoo.pretrained.rope_decoding import LengthDecoder
 from edgewise.zoo.rope_scaling import Dynamic, LongRope
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ To add one, write its file and add it to MODEL_TYPES. A file holds
   LAYER, our name → theirs, with `layers`.
 
 A decoder of the Llama family is an entry of FAMILY in `llama.py`, an encoder–decoder of BART's one
-of FAMILY in `bart.py`.
+of FAMILY in `bart.py`. A checkpoint that holds more than a text model, of which that is read, is an
+entry of TEXT_PARTS.
 """
 
 from edgewise.zoo.pretrained.architectures import (
@@ -39,7 +40,7 @@ from edgewise.zoo.pretrained.architectures import (
     whisper,
     xlnet,
 )
-from edgewise.zoo.pretrained.schema import CheckpointSpec
+from edgewise.zoo.pretrained.schema import CheckpointSpec, TextPart
 
 MODEL_TYPES: dict[str, CheckpointSpec] = {
     spec.MODEL_TYPE: spec
@@ -49,4 +50,26 @@ MODEL_TYPES: dict[str, CheckpointSpec] = {
         *(gpt, gpt2, *llama.FAMILY, phi, t5, *bart.FAMILY),
         *(vit, whisper, *clip.FAMILY),
     )
+}
+
+TEXT_PARTS = {
+    "gemma3": TextPart(
+        "gemma3_text",
+        "Gemma3ForCausalLM",
+        {
+            "language_model.model.": "model.",
+            "language_model.lm_head.": "lm_head.",
+            "model.language_model.": "model.",
+        },
+        tuple(
+            f"{prefix}{part}."
+            for prefix in ("", "model.")
+            for part in ("vision_tower", "multi_modal_projector")
+        ),
+        {
+            **{"vocab_size": 262_208, "hidden_size": 2304, "intermediate_size": 9216},
+            **{"num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4},
+            **{"max_position_embeddings": 131_072, "sliding_window": 4096},
+        },
+    ),
 }

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from edgewise.functions import columns
-from edgewise.kernels.chosen import watched
+from edgewise.kernels.kernel_choices import watched
 from edgewise.physical.lowering import Lowering, PlanStep
 
 

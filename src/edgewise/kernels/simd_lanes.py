@@ -1,4 +1,4 @@
-"""How the code of `vectors` is written: eight numbers at a time, and those that are left."""
+"""How the code of `simd_rows` is written: eight numbers at a time, and those that are left."""
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,import-untyped"
 

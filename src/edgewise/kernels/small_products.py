@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from edgewise.kernels.chosen import no_numba
+from edgewise.kernels.kernel_choices import no_numba
 from edgewise.kernels.threads import together
 
 MOST = 8  # rows; with more, blocks of both sides are worth their trouble

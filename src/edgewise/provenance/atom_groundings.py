@@ -19,7 +19,7 @@ from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs, reachable
 from edgewise.language.statements import weights
 from edgewise.plan.nodes import Plan
-from edgewise.provenance.relevant import Relevant
+from edgewise.provenance.relevant_atoms import Relevant
 from edgewise.update.delta import DeltaRule
 from edgewise.update.tables import Table
 from edgewise.update.values import RelationValues

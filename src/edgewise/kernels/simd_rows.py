@@ -15,7 +15,7 @@ from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from edgewise.kernels.lanes import LANES, WORD, Lanes
+from edgewise.kernels.simd_lanes import LANES, WORD, Lanes
 
 # Sums may be reordered so that they vectorise; infinities keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
