@@ -14,8 +14,8 @@ from small import SMALL
 from edgewise import EdgewiseError, F, numbers, zoo
 from edgewise.language.nodes import Atom
 from edgewise.zoo.pretrained import MODEL_TYPES, files
-from edgewise.zoo.pretrained.model import learnable, table_of
-from edgewise.zoo.pretrained.schema import read_config
+from edgewise.zoo.pretrained.model import learnable
+from edgewise.zoo.pretrained.schema import read_config, table_of
 from edgewise.zoo.pretrained.tensors import shapes_of
 from edgewise.zoo.pretrained.texts import Tokens
 

@@ -82,17 +82,7 @@ def use(
     if place is not None and any(isinstance(one, ProgramAttention) for one in chosen.values()):
         raise refuse_on_mesh("it is a program")
     restore(model)
-    indices = {name: index for index, name in enumerate(self_attention)}
-    for name, module in modules:
-        attend = chosen.get(name, full())
-        graph = None if isinstance(attend, ProgramAttention) else attend
-        if isinstance(attend, ProgramAttention):
-            module.add_module(NAME, attend)
-        own = ModuleAttention(name, indices.get(name, -1), graph, relations, place)
-        module._edgewise = own  # type: ignore[assignment]
-        if name in indices and _is_causal(module) and eviction.evicts(graph):
-            handle = module.register_forward_pre_hook(eviction.install, with_kwargs=True)
-            setattr(module, CACHE_HOOK, handle)
+    _install(modules, chosen, self_attention, relations, place)
     causal = [one for name, one in chosen.items() if _is_causal(model.get_submodule(name))]
     _hook_generation(model, relations, _relations(causal))
     register()
@@ -108,6 +98,27 @@ def use(
         setattr(model.config, NAME, to_config(parsed))
         vars(model.config)["attn_implementation"] = NAME
     return model
+
+
+def _install(
+    modules: list[tuple[str, nn.Module]],
+    chosen: Mapping[str, Graph | per_sample | ProgramAttention],
+    self_attention: list[str],
+    relations: frozenset[str],
+    place: MeshPlace | None,
+) -> None:
+    """Give every module its attention, and causal ones a cache that evicts keys."""
+    indices = {name: index for index, name in enumerate(self_attention)}
+    for name, module in modules:
+        attend = chosen.get(name, full())
+        graph = None if isinstance(attend, ProgramAttention) else attend
+        if isinstance(attend, ProgramAttention):
+            module.add_module(NAME, attend)
+        own = ModuleAttention(name, indices.get(name, -1), graph, relations, place)
+        module._edgewise = own  # type: ignore[assignment]
+        if name in indices and _is_causal(module) and eviction.evicts(graph):
+            handle = module.register_forward_pre_hook(eviction.install, with_kwargs=True)
+            setattr(module, CACHE_HOOK, handle)
 
 
 def _relations(chosen: Iterable[object]) -> frozenset[str]:

@@ -23,7 +23,7 @@ from edgewise.zoo.pretrained import MODEL_TYPES, Pretrained, from_pretrained, sa
 from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.files import new_folder
 from edgewise.zoo.pretrained.gguf_writing import write_gguf
-from edgewise.zoo.pretrained.model import check_saved
+from edgewise.zoo.pretrained.saving import check_saved
 
 MODEL = (model_files.CONFIG, model_files.RULES, model_files.TOKENIZER, model_files.WEIGHTS)
 BESIDE = (RECIPE, "summary.json", "metrics.jsonl", "loss.png")  # what a reader of a card looks at

@@ -8,7 +8,8 @@ from edgewise.zoo.pretrained.architectures import MODEL_TYPES
 from edgewise.zoo.pretrained.fetch import cached, fetch
 from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.loading import from_pretrained
-from edgewise.zoo.pretrained.model import Pretrained, save_pretrained
+from edgewise.zoo.pretrained.model import Pretrained
+from edgewise.zoo.pretrained.saving import save_pretrained
 
 __all__ = [
     "MODEL_TYPES",

@@ -15,9 +15,9 @@ from edgewise.zoo.pretrained.architectures import MODEL_TYPES, TEXT_PARTS
 from edgewise.zoo.pretrained.constraints import NAMES, UNSUPPORTED
 from edgewise.zoo.pretrained.fetch import SOURCES, hub_folder, is_hub_name
 from edgewise.zoo.pretrained.fields import BadPretrained
-from edgewise.zoo.pretrained.model import TOKENS, Pretrained, table_of
+from edgewise.zoo.pretrained.model import Pretrained
 from edgewise.zoo.pretrained.pruned import pruned_entries, read_pruned
-from edgewise.zoo.pretrained.schema import CheckpointSpec, read_config
+from edgewise.zoo.pretrained.schema import TOKENS, CheckpointSpec, read_config, table_of
 from edgewise.zoo.pretrained.tensors import Shape, TensorEntry, check_tensors, shapes_of, to_ours
 from edgewise.zoo.pretrained.texts import read_tokenizer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -10,6 +10,9 @@ from typing import Any, NamedTuple, Protocol
 from edgewise.errors import EdgewiseError, raise_all
 from edgewise.zoo.pretrained.fields import BadPretrained, Fields
 from edgewise.zoo.pretrained.tensors import TensorEntry
+
+# the special tokens of a configuration
+TOKENS = tuple(f"{name}_token_id" for name in ("bos", "eos", "pad", "decoder_start"))
 
 
 class Architecture(NamedTuple):
@@ -58,6 +61,24 @@ def read_config(spec: CheckpointSpec, table: Mapping[str, Any]) -> Any:
             raise
     raise_all(fields.problems)
     return config
+
+
+def table_of(
+    spec: CheckpointSpec, config: Any, architecture: str, found: Collection[str]
+) -> list[TensorEntry]:
+    """The tensors of an architecture: the body, its task heads, and optional ones of `found`.
+
+    `found` are names of tensors, or of our weights.
+    """
+    prefix, heads, _ = spec.ARCHITECTURES[architecture]
+    known = spec.task_heads(config, prefix)
+    entries = [*spec.entries(config, prefix), *(e for head in heads for e in known[head])]
+    held = {e.ours for e in entries}
+    for relation in spec.OPTIONAL:
+        own = known[relation]
+        if relation not in heads and not any(e.ours in held for e in own):
+            entries += own if any({e.ours, e.theirs} & set(found) for e in own) else []
+    return entries
 
 
 @dataclass(frozen=True)
