@@ -20,9 +20,9 @@ from edgewise.inputs.kinds import Input
 from edgewise.language import nodes
 from edgewise.layouts.ragged import Ints
 from edgewise.physical.data import Data, Demand
+from edgewise.physical.demand.wanted import Want, WantLike, read_want
 from edgewise.physical.plan import untraced
 from edgewise.physical.sampling import BadBatches, Sampler
-from edgewise.physical.want import Want, WantLike, read_want
 
 
 class Batch(Data):

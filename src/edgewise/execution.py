@@ -19,6 +19,7 @@ from edgewise.language.program import Program
 from edgewise.language.statements import atoms
 from edgewise.notebook import html_table
 from edgewise.physical.data import Data, ForeignData, ReadyCall
+from edgewise.physical.demand.wanted import BadWant, WantLike, read_want
 from edgewise.physical.layers import layered
 from edgewise.physical.output import Returned
 from edgewise.physical.plan import PhysicalPlan
@@ -31,11 +32,10 @@ from edgewise.physical.prepare import (
     refuse_unnamed,
     refuse_want,
 )
-from edgewise.physical.sample_batches import gathered_call
-from edgewise.physical.seen_samples import SeenSamples
+from edgewise.physical.samples.batches import gathered_call
+from edgewise.physical.samples.seen import SeenSamples
 from edgewise.physical.step import Step
 from edgewise.physical.tracing import autocast_dtype, autocasts, handle
-from edgewise.physical.want import BadWant, WantLike, read_want
 from edgewise.physical.weights import PLAIN as PLAIN_WEIGHTS
 from edgewise.physical.weights import (
     NotALayer,
@@ -447,7 +447,7 @@ class Execution(torch.nn.Module):
     def _masked(
         self, data: Data, keyed: Mapping[str, rows | ragged], tensors: Mapping[str, Tensor]
     ) -> tuple[Step, dict[str, Tensor]] | None:
-        """The step with masks; None where it has to be joined: see `physical/hiding.py`."""
+        """The step with masks; None where it has to be joined: see `physical/negated_keys.py`."""
         arities, hidden, empty = self._reader.arities, {}, {}
         for name, item in keyed.items():
             if not isinstance(item, rows) or item.strings:

@@ -18,14 +18,14 @@ from edgewise.kernels.attention.errors import NoTransform
 from edgewise.language import nodes
 from edgewise.language.program import FactLike
 from edgewise.physical.data import Data
+from edgewise.physical.demand.wanted import BadWant, WantLike, read_want
 from edgewise.physical.lowering import to_device
 from edgewise.physical.output import Returned
-from edgewise.physical.padded import padded_steps
 from edgewise.physical.plan import untraced
 from edgewise.physical.prepare import build_step
 from edgewise.physical.relation import Relation
+from edgewise.physical.samples.padding import padded_steps
 from edgewise.physical.sampling import BadBatches
-from edgewise.physical.want import BadWant, WantLike, read_want
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

@@ -21,9 +21,9 @@ from edgewise.language import nodes
 from edgewise.language.dependencies import needs
 from edgewise.language.program import Program
 from edgewise.language.statements import weights as weights_of
-from edgewise.physical.attention import AttentionStep
+from edgewise.physical.attention.relational import RelationalStep
+from edgewise.physical.attention.step import AttentionStep
 from edgewise.physical.levels import Levels
-from edgewise.physical.relational import RelationalStep
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import RelationStep, Step

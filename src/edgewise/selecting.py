@@ -22,11 +22,11 @@ from edgewise.layouts.ragged import Ints
 from edgewise.module import Model
 from edgewise.passes import optimise
 from edgewise.physical.data import Data, Demand
+from edgewise.physical.demand.wanted import Want, WantLike, read_want
 from edgewise.physical.output import Returned
 from edgewise.physical.prepare import refuse_want
 from edgewise.physical.relation import Relation
 from edgewise.physical.step import Step
-from edgewise.physical.want import Want, WantLike, read_want
 from edgewise.physical.weights import owner
 from edgewise.plan.nodes import Plan
 from edgewise.plan.value_ranks import SIDES

@@ -7,7 +7,7 @@ import torch
 
 from edgewise import EdgewiseError, F, Program, R, V, W, ragged, rows
 from edgewise.language import nodes
-from edgewise.physical import gather_passes
+from edgewise.physical.passes import gathers
 from tests.compile.rewritings import D_K, OUT, QKV, SOFTMAX, WEIGHTS, D, numbers
 
 CAUSAL = (R.w(V.I, V.J) <= (R.d_k, R.k(V.J).T, R.q(V.I), R.special.leq(V.J, V.I))) | [
@@ -195,7 +195,7 @@ RING = torch.cat([RING, RING.flip(0)], 1)[:, :100]
     ],
 )
 def test_an_aggregation_names_its_kernel_and_why_not_others(aggregation, name, kernel, monkeypatch):
-    monkeypatch.setattr(gather_passes, "SMALL_ROWS", 0)
+    monkeypatch.setattr(gathers, "SMALL_ROWS", 0)
     program = Program([(R.out(V.I) <= (R.x(V.J), R._edge(V.I, V.J))) | [aggregation]])
     (step,) = steps(program, "out", RING, x=torch.ones(64, 4))
     assert step["kernel"] == f"aggregate {name} ({kernel})"

@@ -7,7 +7,7 @@ import torch
 from edgewise import F, Program, R, V, ragged, rows
 from edgewise.graphs import window
 from edgewise.ground import magic_sets
-from edgewise.physical import parts
+from edgewise.physical.demand import partial_grounding
 
 N = 40
 RANDOM = torch.Generator().manual_seed(0)
@@ -19,7 +19,7 @@ UP = EDGES[:, EDGES[0] < EDGES[1]]
 
 @pytest.fixture(autouse=True, params=["indexed", "scanned"])
 def small_data(request, monkeypatch):
-    monkeypatch.setattr(parts, "LEAST", 0)
+    monkeypatch.setattr(partial_grounding, "LEAST", 0)
     if request.param == "scanned":
         monkeypatch.setattr(magic_sets, "SMALL", 0)
 

@@ -19,7 +19,7 @@ from edgewise.kernels.edges import (
 )
 from edgewise.kernels.edges.operators import edge_dots, equal_sum, extreme_along, sum_along
 from edgewise.kernels.edges.registry import SEGMENTS
-from edgewise.physical.gather_passes import along
+from edgewise.physical.passes.gathers import along
 
 HUB = Call(4, 6, 30, 3, hub=900)
 NAMED = {kernel.name: kernel for kernel in KERNELS}

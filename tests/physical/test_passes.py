@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from edgewise import F, Program, R, V, W, rows
 from edgewise.passes import GRAPH
-from edgewise.physical import gather_passes
 from edgewise.physical.merge import added_at
-from edgewise.physical.passes import ON_GRAPH
+from edgewise.physical.passes import ON_GRAPH, gathers
 from edgewise.pipeline import PASSES
 from tests.physical.test_plan import CASES, EDGE, assert_equal, values_and_gradients
 
@@ -39,7 +38,7 @@ PROGRAMS = {**CASES, "projections of one relation": (PROJECTIONS, ()), "heads": 
 @pytest.fixture(autouse=True, scope="module")
 def kernels_of_any_size():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gather_passes, "SMALL_ROWS", 0)
+        patch.setattr(gathers, "SMALL_ROWS", 0)
         yield
 
 
@@ -149,7 +148,7 @@ def test_a_pass_changes_the_program_that_it_is_for(name):
 
 @pytest.mark.parametrize(("nodes", "width"), [(20, 4), (2000, 4), (500, 100)])
 def test_small_graphs_are_left_to_torch(nodes, width, monkeypatch):
-    monkeypatch.setattr(gather_passes, "SMALL_ROWS", 1 << 10)
+    monkeypatch.setattr(gathers, "SMALL_ROWS", 1 << 10)
     i = torch.arange(nodes)
     edge = torch.stack([i.repeat(2), torch.cat([i, i.roll(1)])])
     inputs = {"edge": rows(edge), "x": torch.randn(nodes, width)}

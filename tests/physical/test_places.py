@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from edgewise import EdgewiseError, F, Program, R, V, W, numbers
-from edgewise.physical import gather_passes
+from edgewise.physical.passes import gathers
 
 
 def test_an_error_of_a_node_is_at_its_rule():
@@ -18,7 +18,7 @@ def test_an_error_of_a_node_is_at_its_rule():
 
 
 def test_an_error_of_a_call_is_at_the_call(monkeypatch):
-    monkeypatch.setattr(gather_passes, "SMALL_ROWS", 0)
+    monkeypatch.setattr(gathers, "SMALL_ROWS", 0)
     model = Program([R.o(V.X) <= (R.x(V.Y), R._edge(V.Y, V.X))]).compile(R.o)
     data = model.ground(edge=torch.tensor([[0, 1, 0], [1, 2, 2]]))
     x = torch.randn(3, 4)

@@ -20,7 +20,8 @@ from edgewise.graphs import causal, window
 from edgewise.ground import magic_sets
 from edgewise.language import nodes
 from edgewise.module import Model, Relation
-from edgewise.physical import gather_passes, parts
+from edgewise.physical.demand import partial_grounding
+from edgewise.physical.passes import gathers
 from tests.properties.attentions import difference
 from tests.properties.evaluable import INPUTS, case_of
 from tests.properties.oracle import Key, Oracle, Refused, initial, order
@@ -324,7 +325,10 @@ def joined_alone(mode: Callable[[Trial], None]) -> Callable[[Trial], None]:
 
     def run(trial: Trial) -> None:
         small = 0 if trial.seed % 4 == 0 else magic_sets.SMALL
-        with mock.patch.object(parts, "LEAST", 0), mock.patch.object(magic_sets, "SMALL", small):
+        with (
+            mock.patch.object(partial_grounding, "LEAST", 0),
+            mock.patch.object(magic_sets, "SMALL", small),
+        ):
             mode(trial)
 
     return run
@@ -855,7 +859,7 @@ def outcome(mode: str, trial: Trial) -> str:
             if trial.seed % 2:
                 MODES[mode](trial)
             else:  # kernels that are left to larger data
-                with mock.patch.object(gather_passes, "SMALL_ROWS", 0):
+                with mock.patch.object(gathers, "SMALL_ROWS", 0):
                     MODES[mode](trial)
     except Skipped as why:
         return f"skipped: {why}"

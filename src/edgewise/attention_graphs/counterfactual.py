@@ -25,7 +25,7 @@ from edgewise.attention_graphs.recording import READERS
 from edgewise.errors import caller, safe_repr
 from edgewise.inputs.kinds import InputLike
 from edgewise.module import Model
-from edgewise.physical.attention import AttentionStep
+from edgewise.physical.attention.step import AttentionStep
 from edgewise.physical.plan import PhysicalPlan, run_node
 from edgewise.zoo.pretrained.model import Pretrained
 

@@ -26,8 +26,8 @@ from edgewise.kernels.edges import EdgeIndex
 from edgewise.language import nodes
 from edgewise.language.text_form.printer import NoTextForm, Style, statement
 from edgewise.module import Model
-from edgewise.physical.attention import AttentionStep
-from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG, ATTEND_PRESENT
+from edgewise.physical.attention.nodes import ATTEND, ATTEND_ALONG, ATTEND_PRESENT
+from edgewise.physical.attention.step import AttentionStep
 from edgewise.physical.plan import PhysicalPlan, run_node
 from edgewise.plan.show import show_step
 from edgewise.scores import S, softcap

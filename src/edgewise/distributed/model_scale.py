@@ -26,7 +26,7 @@ from edgewise.grow.cache import PositionTables
 from edgewise.grow.plan import IncrementalPlan, position_tables
 from edgewise.inputs.kinds import InputLike
 from edgewise.module import Model
-from edgewise.physical.attention import AttentionStep
+from edgewise.physical.attention.step import AttentionStep
 from edgewise.physical.data import Data
 
 if TYPE_CHECKING:

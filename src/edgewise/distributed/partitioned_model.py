@@ -25,11 +25,11 @@ from edgewise.inputs.kinds import InputLike, dense, numbers, rows
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
 from edgewise.module import Model
-from edgewise.physical.demand import Need, keys_at, source_at
-from edgewise.physical.demanded import RelationIndex
+from edgewise.physical.demand.need import Need, keys_at, source_at
+from edgewise.physical.demand.partial_grounding import GroundedPlan, ground_all
+from edgewise.physical.demand.smaller_plan import RelationIndex
 from edgewise.physical.lowering import Lowering, to_device
 from edgewise.physical.lowering_state import Column, State
-from edgewise.physical.parts import GroundedPlan, ground_all
 from edgewise.physical.plan import PhysicalPlan, lowered, untraced
 from edgewise.physical.prepare import GroundingMode, _grounding
 from edgewise.physical.step import RelationStep

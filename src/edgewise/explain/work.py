@@ -28,14 +28,14 @@ from edgewise.kernels.edges import EdgeIndex, MessageIndex, Messages
 from edgewise.kernels.edges.registry import REDUCTIONS
 from edgewise.kernels.kernel_choices import Chosen
 from edgewise.kernels.scan import Scan
-from edgewise.physical.attention import AttentionStep
-from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG, ATTEND_PRESENT
-from edgewise.physical.family_passes import ALL_MEMBERS
+from edgewise.physical.attention.nodes import ATTEND, ATTEND_ALONG, ATTEND_PRESENT
+from edgewise.physical.attention.relational import ATTEND_ALONG_EDGES, RelationalStep
+from edgewise.physical.attention.step import AttentionStep
 from edgewise.physical.levels import Levels
 from edgewise.physical.lowering import PlanStep, input_node
 from edgewise.physical.opaque import is_opaque
+from edgewise.physical.passes.families import ALL_MEMBERS
 from edgewise.physical.plan import PhysicalPlan, run_node
-from edgewise.physical.relational import ATTEND_ALONG_EDGES, RelationalStep
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Step

@@ -18,8 +18,8 @@ from edgewise.graphs.lengths import length_dependent
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
-from edgewise.physical.attention import AttentionStep
-from edgewise.physical.relational import RelationalStep
+from edgewise.physical.attention.relational import RelationalStep
+from edgewise.physical.attention.step import AttentionStep
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Executable, RelationStep
 from edgewise.scores.nodes import Call, I, J, Node, Number, S, separate, walk

@@ -11,8 +11,8 @@ from torch import Tensor
 from edgewise.ground.rules import GroundRule
 from edgewise.grow.masks import DataMask
 from edgewise.kernels.attention.flash import fused
-from edgewise.physical.attention import CAUSAL, EVERY, AttentionStep
-from edgewise.physical.attention_nodes import graph_attention
+from edgewise.physical.attention.nodes import graph_attention
+from edgewise.physical.attention.step import CAUSAL, EVERY, AttentionStep
 from edgewise.scores.evaluate import PairScores
 from edgewise.scores.nodes import Node, S
 

@@ -15,7 +15,7 @@ from edgewise.graphs import Pattern, from_edges, full, per_head
 from edgewise.grow.axes import refusal
 from edgewise.inputs.kinds import numbers
 from edgewise.layouts.ragged import Ints
-from edgewise.physical.attention import AttentionStep, SortedTokens
+from edgewise.physical.attention.step import AttentionStep, SortedTokens
 from edgewise.physical.step import RelationStep, Step
 
 PAIRS = 1 << 22  # that are looked at together

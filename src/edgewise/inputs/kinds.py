@@ -131,7 +131,7 @@ class ragged:
     """A batch of samples of different sizes: one input for each sample.
 
     Its samples become rows with the number of the sample as first key, without padding; fused
-    attention pads them to the longest (`physical/extents.py`).
+    attention pads them to the longest (`physical/attention/extents.py`).
 
     >>> len(ragged([torch.ones(3, 2), torch.ones(5, 2)]).samples)
     2

@@ -27,13 +27,13 @@ from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs, reachable
 from edgewise.language.functions import definition
 from edgewise.language.program import Domain
-from edgewise.physical.attention import AttentionStep
-from edgewise.physical.demand import GroundIndex
-from edgewise.physical.fused import attention_step
+from edgewise.physical.attention.grounding import attention_step
+from edgewise.physical.attention.relational import RelationalStep
+from edgewise.physical.attention.relational_rows import relational_step, value_rule
+from edgewise.physical.attention.step import AttentionStep
+from edgewise.physical.demand.need import GroundIndex
 from edgewise.physical.levels import Component, Levels, by_levels
 from edgewise.physical.merge import aligned, merge_of, merged
-from edgewise.physical.relational import RelationalStep
-from edgewise.physical.relational_rows import relational_step, value_rule
 from edgewise.physical.rounds import Rounds, by_rounds, late_samples
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Executable, RelationStep

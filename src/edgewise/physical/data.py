@@ -17,12 +17,12 @@ from edgewise.inputs.kinds import Input, ragged
 from edgewise.inputs.prepare import count_samples
 from edgewise.layouts.ragged import Ints
 from edgewise.notebook import html_table
-from edgewise.physical.demand import Chooser
+from edgewise.physical.demand.need import Chooser
+from edgewise.physical.demand.wanted import Want
 from edgewise.physical.output import Outputs
 from edgewise.physical.plan import Signature
 from edgewise.physical.step import Step
 from edgewise.physical.tracing import handle
-from edgewise.physical.want import Want
 
 WISHES = 16  # sets of wanted rows that one data holds plans for
 LENGTHS, BUDGET = 64, 256 << 20  # for how many shapes, and in how many bytes, plans are held

@@ -16,10 +16,10 @@ from edgewise.inputs.prepare import BoundPlan
 from edgewise.inputs.range_check import dense_sizes
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
+from edgewise.physical.demand.wanted import Want, rows_wanted
 from edgewise.physical.lowering_state import Column
 from edgewise.physical.relation import Relation
 from edgewise.physical.value_shapes import Shapes
-from edgewise.physical.want import Want, rows_wanted
 
 
 class NotTotal(EdgewiseError):

@@ -22,14 +22,20 @@ from edgewise.kernels.attention.trace_names import constant
 from edgewise.passes import optimise
 from edgewise.physical.build import values_of
 from edgewise.physical.data import Data, ForeignData
-from edgewise.physical.hiding import masked
+from edgewise.physical.demand.partial_grounding import (
+    ONE_AT_A_TIME,
+    Parts,
+    PlanGrounder,
+    Without,
+    ground_all,
+)
+from edgewise.physical.demand.wanted import BadWant
 from edgewise.physical.lowering import to_device
+from edgewise.physical.negated_keys import masked
 from edgewise.physical.output import outputs_of
-from edgewise.physical.parts import ONE_AT_A_TIME, Parts, PlanGrounder, Without, ground_all
 from edgewise.physical.plan import untraced
 from edgewise.physical.step import Step
 from edgewise.physical.tracing import held, own_errors
-from edgewise.physical.want import BadWant
 from edgewise.plan.nodes import Plan
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]

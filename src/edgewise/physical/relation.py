@@ -15,7 +15,7 @@ from edgewise.ground.index import STRINGS, Constants
 from edgewise.ground.index import Keys as Keyed
 from edgewise.language import nodes
 from edgewise.notebook import html_table, short_value
-from edgewise.physical.want import Keys, Want, read_keys, rows_wanted
+from edgewise.physical.demand.wanted import Keys, Want, read_keys, rows_wanted
 
 SHOWN = 4  # atoms in the text of a relation
 

@@ -1,7 +1,7 @@
 """One ground rule as tensor operations, straight from its text: `W_h · agg(f(comb(W·b, ...)))`.
 
 Nothing is optimised here: every literal is gathered for every grounding, and passes over the graph
-(`physical/passes.py`) find out what can be computed once.
+(`physical/passes/__init__.py`) find out what can be computed once.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from edgewise.inputs.kinds import ragged
 from edgewise.inputs.read import check_numbers
 from edgewise.inputs.sources import ragged_live
 from edgewise.layouts.ragged import Ints
-from edgewise.physical.batch_template import BatchTemplate, LoweredBatch, template
 from edgewise.physical.data import Data, ReadyCall
-from edgewise.physical.parts import ONE_AT_A_TIME
+from edgewise.physical.demand.partial_grounding import ONE_AT_A_TIME
 from edgewise.physical.plan import untraced
 from edgewise.physical.prepare import Compiled, build_samples
+from edgewise.physical.samples.batch_template import BatchTemplate, LoweredBatch, template
 
 FIXED = "values of facts are trained or were written into"
 

@@ -14,8 +14,8 @@ from edgewise.ground.masks.pattern import DENSE, is_irregular, pattern_of_rows
 from edgewise.ground.rules import GroundRule
 from edgewise.language import nodes
 from edgewise.layouts import rows_of_pairs, rows_of_trapezoids, trapezoids
-from edgewise.physical.attention_sides import Axes, EdgeSide
-from edgewise.physical.extents import Extents, Refused
+from edgewise.physical.attention.extents import Extents, Refused
+from edgewise.physical.attention.sides import Axes, EdgeSide
 from edgewise.physical.rule import SUM, RuleStep
 from edgewise.plan.nodes import Attention
 

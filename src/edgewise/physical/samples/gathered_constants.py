@@ -15,7 +15,7 @@ from torch import Tensor
 
 from edgewise.kernels.edges import EdgeIndex, Grouping, grouping
 from edgewise.kernels.edges.index import SplitCSR, in_pieces
-from edgewise.physical.sample_axes import SampleAxis, SomeSamples, axis_of
+from edgewise.physical.samples.axes import SampleAxis, SomeSamples, axis_of
 
 
 class OfBatch(Protocol):

@@ -162,8 +162,8 @@ ATTEND = attend.__wrapped__  # type: ignore[attr-defined]  # what nodes call
 
 
 if TYPE_CHECKING:
-    from edgewise.physical.attention import AttentionStep
-    from edgewise.physical.attention_sides import Side
+    from edgewise.physical.attention.sides import Side
+    from edgewise.physical.attention.step import AttentionStep
 
 
 def pairs_of(pattern: Pattern, n: int, m: int) -> EdgeIndex:

@@ -22,7 +22,7 @@ from edgewise.layouts.ragged import Segments
 from edgewise.physical.functions import aggregate_segments
 from edgewise.physical.lowering import Lowering, input_node, to_device
 from edgewise.physical.opaque import opaque
-from edgewise.physical.row_passes import FEWER, MANY, Gather, gather_of, numbered
+from edgewise.physical.passes.rows import FEWER, MANY, Gather, gather_of, numbered
 
 AGGREGATE = unwrap(aggregate_segments)
 

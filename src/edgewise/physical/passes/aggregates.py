@@ -18,10 +18,10 @@ from torch.nn.functional import linear
 from edgewise.functions import DEFINITIONS
 from edgewise.layouts.ragged import Segments
 from edgewise.physical.functions import aggregate_segments
-from edgewise.physical.gather_passes import AGGREGATE, is_scale
 from edgewise.physical.lowering import Lowering, input_node
 from edgewise.physical.merge import added_at
-from edgewise.physical.row_passes import gather_of
+from edgewise.physical.passes.gathers import AGGREGATE, is_scale
+from edgewise.physical.passes.rows import gather_of
 
 FEWER = 2  # rows for each rule head, from which on the product comes after the sum
 

@@ -14,9 +14,9 @@ from edgewise.functions import DEFINITIONS
 from edgewise.kernels.edges import Grouping, grouped_linear, grouping
 from edgewise.kernels.kernel_choices import Chosen, note
 from edgewise.layouts.ragged import Segments, segments
-from edgewise.physical.gather_passes import AGGREGATE
 from edgewise.physical.lowering import Lowering, input_node, to_device
-from edgewise.physical.row_passes import gather_of
+from edgewise.physical.passes.gathers import AGGREGATE
+from edgewise.physical.passes.rows import gather_of
 
 PRODUCTS = ("matmul", "__matmul__", torch.matmul)
 DENSE = 2  # places of heads × members for each grounding, up to which products are one matrix's

@@ -13,20 +13,20 @@ from torch.nn.functional import linear
 from edgewise.functions import DEFINITIONS
 from edgewise.kernels.small_products import Products
 from edgewise.passes import GRAPH, Pass
-from edgewise.physical.aggregate_passes import aggregate_first, fill_rows, merge_aggregates
-from edgewise.physical.family_passes import family_products
-from edgewise.physical.gather_passes import (
+from edgewise.physical.lowering import Lowering, create, input_node, set_args
+from edgewise.physical.opaque import opaque
+from edgewise.physical.passes.aggregates import aggregate_first, fill_rows, merge_aggregates
+from edgewise.physical.passes.families import family_products
+from edgewise.physical.passes.gathers import (
     AGGREGATE,
     dots_as_products,
     fuse_gathers,
     merge_gathers,
     strided_views,
 )
-from edgewise.physical.lowering import Lowering, create, input_node, set_args
 from edgewise.physical.message_passes import fuse_messages
-from edgewise.physical.opaque import opaque
+from edgewise.physical.passes.rows import project_rows
 from edgewise.physical.result_shapes import described
-from edgewise.physical.row_passes import project_rows
 
 
 def fold_biases(plan: Lowering) -> int:

@@ -18,8 +18,8 @@ from edgewise.ground.body import Body
 from edgewise.ground.index import Grid, Keys, locate
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
-from edgewise.physical.attention_sides import Axes, Side
-from edgewise.physical.extents import Extents, Refused
+from edgewise.physical.attention.extents import Extents, Refused
+from edgewise.physical.attention.sides import Axes, Side
 from edgewise.physical.lowering_state import State
 from edgewise.physical.rule import PRODUCT, SUM, RuleStep
 from edgewise.plan.nodes import Attention

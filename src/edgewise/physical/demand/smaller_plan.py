@@ -12,8 +12,10 @@ from torch import Tensor
 from edgewise.ground.index import Keys
 from edgewise.ground.rules import GroundRule
 from edgewise.ground.source import Source
-from edgewise.physical.attention import AttentionStep
-from edgewise.physical.demand import (
+from edgewise.physical.attention.relational import RelationalStep
+from edgewise.physical.attention.step import AttentionStep
+from edgewise.physical.demand.attention import AttentionIndex, unrestricted, with_sides
+from edgewise.physical.demand.need import (
     Chooser,
     GroundIndex,
     MergeIndex,
@@ -23,11 +25,9 @@ from edgewise.physical.demand import (
     reads,
     source_at,
 )
-from edgewise.physical.demand_attention import AttentionIndex, unrestricted, with_sides
-from edgewise.physical.demand_recursion import ComponentIndex, TakenComponent
-from edgewise.physical.demand_relational import RelationalIndex, moved
+from edgewise.physical.demand.recursion import ComponentIndex, TakenComponent
+from edgewise.physical.demand.relational import RelationalIndex, moved
 from edgewise.physical.levels import Levels
-from edgewise.physical.relational import RelationalStep
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Executable, RelationStep

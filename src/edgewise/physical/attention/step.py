@@ -20,8 +20,8 @@ from edgewise.kernels.attention.present import is_relative
 from edgewise.kernels.edges import EdgeIndex
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.physical.attention_nodes import additive_output, attend_present, graph_attention
-from edgewise.physical.attention_sides import Axes, EdgeSide, FilledScore, Side
+from edgewise.physical.attention.nodes import additive_output, attend_present, graph_attention
+from edgewise.physical.attention.sides import Axes, EdgeSide, FilledScore, Side
 from edgewise.physical.lowering_state import Column, State, column
 from edgewise.physical.opaque import opaque
 from edgewise.physical.result_shapes import broadcast

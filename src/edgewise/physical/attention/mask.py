@@ -29,8 +29,8 @@ from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
 from edgewise.language.statements import substitute
 from edgewise.language.terms import variables
-from edgewise.physical.attention import SortedTokens, head_names
-from edgewise.physical.extents import Attending, Extents, Refused
+from edgewise.physical.attention.extents import Attending, Extents, Refused
+from edgewise.physical.attention.step import SortedTokens, head_names
 from edgewise.plan.mask import Conjunction, Mask, conditions_in, map_conditions
 from edgewise.plan.nodes import Attention
 from edgewise.scores.nodes import I, J, by_distance, replaced

@@ -20,7 +20,7 @@ from edgewise.ground.join import expansion
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, combination
-from edgewise.physical.demand import keys_at
+from edgewise.physical.demand.need import keys_at
 from edgewise.physical.levels import Levels
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep

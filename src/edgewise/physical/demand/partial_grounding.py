@@ -21,11 +21,11 @@ from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import atoms
 from edgewise.physical.build import build
-from edgewise.physical.demand import Chooser, in_order, keys_at, places_among
-from edgewise.physical.demanded import DemandIndex
+from edgewise.physical.demand.need import Chooser, in_order, keys_at, places_among
+from edgewise.physical.demand.smaller_plan import DemandIndex
+from edgewise.physical.demand.wanted import Want
 from edgewise.physical.output import Output, Outputs, free_positions, outputs_of, wanted_keys
 from edgewise.physical.step import Executable, Step
-from edgewise.physical.want import Want
 from edgewise.plan.nodes import Plan
 
 INLINING = ("inline pairs", "inline places")

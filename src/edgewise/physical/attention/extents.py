@@ -16,7 +16,7 @@ from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import STRINGS, Grid, Index, Keys, ascending, index_of, locate, pack
 from edgewise.kernels.attention.present import is_relative
 from edgewise.language import nodes
-from edgewise.physical.attention import CAUSAL, head_names
+from edgewise.physical.attention.step import CAUSAL, head_names
 from edgewise.plan.nodes import Attention
 
 MOST_PADDING = 16  # places for each row; beyond, rules over the rows alone are the smaller work

@@ -16,8 +16,8 @@ from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.kernels.edges import edge_index
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.physical.extents import Refused
-from edgewise.physical.relational import Expression, HeadRows, RelationalStep, head_rows
+from edgewise.physical.attention.extents import Refused
+from edgewise.physical.attention.relational import Expression, HeadRows, RelationalStep, head_rows
 from edgewise.physical.rule import PRODUCT, SUM, RuleStep
 from edgewise.plan.relational import RelationalAttention
 from edgewise.plan.score import names_in

@@ -13,9 +13,9 @@ from edgewise.ground.index import Keys
 from edgewise.ground.rules import GroundRule
 from edgewise.kernels.edges import edge_index
 from edgewise.layouts.ragged import ranges
-from edgewise.physical.demand import Chooser, GroundIndex, Need, keys_at
-from edgewise.physical.demand_attention import AttendedIndex
-from edgewise.physical.relational import HeadRows, RelationalStep, head_rows
+from edgewise.physical.attention.relational import HeadRows, RelationalStep, head_rows
+from edgewise.physical.demand.attention import AttendedIndex
+from edgewise.physical.demand.need import Chooser, GroundIndex, Need, keys_at
 
 
 @dataclass(frozen=True, eq=False)

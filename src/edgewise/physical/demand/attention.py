@@ -24,11 +24,11 @@ from edgewise.layouts.rows import (
     rows_of_keys,
     rows_of_pairs,
 )
-from edgewise.physical.attention import AttentionStep, head_names
-from edgewise.physical.attention_nodes import pairs_of
-from edgewise.physical.attention_sides import EdgeSide, Side
-from edgewise.physical.demand import Chooser, GroundIndex, Need, keys_at, reads
-from edgewise.physical.relational import RelationalStep
+from edgewise.physical.attention.nodes import pairs_of
+from edgewise.physical.attention.relational import RelationalStep
+from edgewise.physical.attention.sides import EdgeSide, Side
+from edgewise.physical.attention.step import AttentionStep, head_names
+from edgewise.physical.demand.need import Chooser, GroundIndex, Need, keys_at, reads
 
 StepKind = TypeVar("StepKind", AttentionStep, RelationalStep)
 

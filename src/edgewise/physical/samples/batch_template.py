@@ -16,16 +16,16 @@ from edgewise.ground.body import SAMPLES
 from edgewise.ground.rules import GroundRule
 from edgewise.kernels.edges import EdgeIndex, Grouping
 from edgewise.layouts.ragged import Ints
-from edgewise.physical.gathered import Comparison, OfBatch, Same, Tuple, Unknown
 from edgewise.physical.lowering import to_device
 from edgewise.physical.output import Output, Outputs
 from edgewise.physical.plan import PhysicalPlan, Signature, source_of
-from edgewise.physical.sample_axes import (
+from edgewise.physical.samples.axes import (
     SampleAxis,
     SomeSamples,
     axis_of,
     concatenated,
 )
+from edgewise.physical.samples.gathered_constants import Comparison, OfBatch, Same, Tuple, Unknown
 from edgewise.physical.step import Executable, RelationStep, Step
 
 LEAST = 8  # samples that are compared: with fewer, lengths of different things are equal

@@ -15,21 +15,21 @@ from edgewise.ground.index import Index
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.physical.attention import AttentionStep
-from edgewise.physical.attention_nodes import pairs_of
-from edgewise.physical.attention_sides import Axes, Side, by_distance, by_head, filled
-from edgewise.physical.demand import GroundIndex
-from edgewise.physical.distance_tables import read_table, tables
-from edgewise.physical.edge_terms import Listed, edge_side, listed_pairs, pattern_of
-from edgewise.physical.extents import (
+from edgewise.physical.attention.distance_tables import read_table, tables
+from edgewise.physical.attention.edge_terms import Listed, edge_side, listed_pairs, pattern_of
+from edgewise.physical.attention.extents import (
     Extents,
     Refused,
     attending_in_all,
     attending_in_samples,
     is_product,
 )
+from edgewise.physical.attention.mask import AttendedMask, attended_mask, mask_on, packed_grid
+from edgewise.physical.attention.nodes import pairs_of
+from edgewise.physical.attention.sides import Axes, Side, by_distance, by_head, filled
+from edgewise.physical.attention.step import AttentionStep
+from edgewise.physical.demand.need import GroundIndex
 from edgewise.physical.lowering_state import State
-from edgewise.physical.masked import AttendedMask, attended_mask, mask_on, packed_grid
 from edgewise.physical.rule import PRODUCT, SUM, RuleStep
 from edgewise.plan.mask import Conjunction, Mask
 from edgewise.plan.nodes import Additive, Attention

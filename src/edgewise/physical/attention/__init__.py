@@ -1,0 +1,1 @@
+"""Attention nodes of the plan on grounded data: their axes, terms, masks and steps."""
