@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgewise.cli.checkpoint import note
-from edgewise.cli.embed import check_out, put_file
+from edgewise.cli.files import check_out, put_file
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from edgewise.cli.graph import CannotWrite
+from edgewise.cli.files import written
 from edgewise.cli.rules import Facts, File, Seed, atom_of, facts_of, program_of
-from edgewise.errors import Span
 
 
 def draw(
@@ -26,10 +25,5 @@ def draw(
         picture = solution.draw(*(atom_of(text) for text in atoms))
     else:
         picture = program.draw()
-    try:
-        picture.save(out)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        place = Span.of("<out>", out)
-        raise CannotWrite(f"cannot write the file: {reason}", place, "choose another") from None
+    written(out, picture.save)
     print(out)

@@ -18,8 +18,7 @@ from edgewise.cli.checkpoint import (
     opened,
     read_texts,
 )
-from edgewise.cli.graph import CannotWrite
-from edgewise.errors import Span
+from edgewise.cli.files import check_out, put_file
 
 FORMATS = (".json", ".npy")
 
@@ -36,7 +35,7 @@ def embed(
 ) -> None:
     """Embed texts as vectors of unit length: JSON, one object per line, or a file."""
     if out is not None:
-        check_out(out)
+        check_out(out, FORMATS)
     rows = read_texts(texts or [], file)
     vectors = opened(model, device).embed(rows, batch=batch, truncate=truncate)
     if out is not None and out.suffix == ".npy":
@@ -55,23 +54,3 @@ def embed(
         print(lines)
     else:
         put_file(out, (lines + "\n").encode())
-
-
-def put_file(path: Path, data: bytes) -> None:
-    from edgewise.save.archive import write
-
-    try:
-        write(path, data)
-    except OSError as problem:
-        place = Span.of("<out>", path)
-        raise CannotWrite(
-            f"cannot write the file: {problem.strerror}", place, "choose another"
-        ) from None
-
-
-def check_out(path: Path, formats: tuple[str, ...] = FORMATS) -> None:
-    place = Span.of("<out>", path)
-    if path.suffix not in formats:
-        raise CannotWrite("unknown file format", place, f"end the name in {' or '.join(formats)}")
-    if not path.absolute().parent.is_dir():
-        raise CannotWrite("no such folder", place, f"make it: mkdir -p {path.parent}")

@@ -6,26 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgewise.cli.files import check_out, written
 from edgewise.errors import EdgewiseError, Span
 
 if TYPE_CHECKING:
     from edgewise.graphs import Pattern
 
 FORMATS = (".png", ".svg", ".pdf")
-
-
-class CannotWrite(EdgewiseError):
-    """A figure is written to a PNG, SVG or PDF file in a folder that exists."""
-
-    code = "cannot-write"
-    example = """\
-from pathlib import Path
-from edgewise.cli.graph import graph
-graph("window(3)", png=Path("no/such/folder/out.png"))"""
-    instead = """\
-from pathlib import Path
-from edgewise.cli.graph import graph
-graph("window(3)", png=Path("out.png"))"""
 
 
 class SeveralGraphs(EdgewiseError):
@@ -51,19 +38,12 @@ def graph(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, with the measures")] = False,
 ) -> None:
     """Draw an attention pattern, print its measures, or write a figure of it."""
-    from edgewise.graphs import Pattern, parse
     from edgewise.graphs.checks import integer
 
-    found = parse(pattern)
-    if not isinstance(found, Pattern):
-        raise SeveralGraphs(
-            f"expected one graph, got {len(found)}",
-            Span.of("<pattern>", pattern),
-            "give the pattern of one head or layer",
-        )
-    n = integer(n, "n", 1)
+    found, n = one_pattern(pattern), integer(n, "n", 1)
     if png is not None:
-        _write(found, n, png, kind)
+        check_out(png, FORMATS, "<png>")
+        written(png, found.plot(n, kind=kind).savefig, "<png>")
     if as_json:
         print(json.dumps(found.stats(n).json(), indent=1, ensure_ascii=False))
     elif stats:
@@ -72,15 +52,15 @@ def graph(
         print(f"{found!r}, {n:,} tokens, {found.count(n):,} edges\n{found.draw(n)}")
 
 
-def _write(pattern: "Pattern", n: int, path: Path, kind: str) -> None:
-    place = Span.of("<png>", path)
-    if path.suffix.lower() not in FORMATS:
-        raise CannotWrite("unknown file format", place, f"end the name in {', '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise CannotWrite("no such folder", place, f"make it: mkdir -p {path.parent}")
-    figure = pattern.plot(n, kind=kind)
-    try:
-        figure.savefig(path)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise CannotWrite(f"cannot write the file: {reason}", place, "choose another") from None
+def one_pattern(text: str) -> "Pattern":
+    """The pattern of a text; those of several heads, samples or layers are refused."""
+    from edgewise.graphs import Pattern, parse
+
+    found = parse(text)
+    if not isinstance(found, Pattern):
+        raise SeveralGraphs(
+            f"expected one graph, got {len(found)}",
+            Span.of("<pattern>", text),
+            "give the pattern of one head or layer",
+        )
+    return found

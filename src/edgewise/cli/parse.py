@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgewise.cli.checkpoint import Batch, Device, Json, json_line, opened, read_texts
-from edgewise.cli.graph import CannotWrite
+from edgewise.cli.files import CannotWrite, written
 from edgewise.errors import Span, caller
 
 if TYPE_CHECKING:
@@ -83,11 +83,7 @@ def _draw(trees: "list[DependencyTree]", path: Path) -> None:
             Span.of("<svg>", path),
             "give one sentence",
         )
-    try:
-        draw_tree(trees[0]).save(path)
-    except OSError as error:
-        what = f"cannot write the file: {error.strerror or error}"
-        raise CannotWrite(what, Span.of("<svg>", path), "choose another") from None
+    written(path, draw_tree(trees[0]).save, "<svg>")
 
 
 def _print(trees: "list[DependencyTree]") -> None:

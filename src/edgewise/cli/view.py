@@ -41,15 +41,6 @@ def _shown(name: str) -> "Pattern | Pretrained":
     """A pattern where the text is a call, otherwise a model."""
     if "(" not in name or Path(name).exists():
         return opened(name)
-    from edgewise.cli.graph import SeveralGraphs
-    from edgewise.errors import Span
-    from edgewise.graphs import Pattern, parse
+    from edgewise.cli.graph import one_pattern
 
-    found = parse(name)
-    if not isinstance(found, Pattern):
-        raise SeveralGraphs(
-            f"expected one graph, got {len(found)}",
-            Span.of("<pattern>", name),
-            "give the pattern of one head or layer",
-        )
-    return found
+    return one_pattern(name)

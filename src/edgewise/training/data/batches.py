@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from edgewise.training.data.tokens import size_of
 from edgewise.training.randomness import generator
 
 Batch = dict[str, Tensor]
@@ -35,6 +38,54 @@ class RowBatches:
     def part(self, batch: Batch, first: int, last: int) -> Batch:
         """Some examples of a batch, one after another."""
         return {name: tensor[first:last] for name, tensor in batch.items()}
+
+
+class SentenceCorpus(RowBatches):
+    """Sentences as rows of tokens, with labels; batches of similar length if a recipe says so."""
+
+    tokenizer: Any
+    labels: list[str]
+    longest: int
+    parts: Mapping[str, list[Any]]
+    batch_tokens: int
+    _buckets: Buckets | None = None
+
+    @property
+    def words(self) -> int:
+        return size_of(self.tokenizer)
+
+    @property
+    def classes(self) -> int:
+        return len(self.labels)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What models read of a corpus, for `config.json`."""
+        return {"words": self.words, "longest": self.longest, "classes": self.classes}
+
+    def batch(self, size: int, seed: int, step: int) -> Batch:
+        rows = self.parts["train"]
+        if not self.batch_tokens:
+            return self._batch([rows[i] for i in examples(len(rows), size, seed, step).tolist()])
+        if self._buckets is None or self._buckets.size != size:
+            self._buckets = Buckets([self._length(row) for row in rows], size, self.batch_tokens)
+        width, chosen = self._buckets.batch(seed, step)
+        return self._batch([rows[i] for i in chosen.tolist()], width)
+
+    def _length(self, row: Any) -> int:
+        raise NotImplementedError
+
+    def _batch(self, rows: list[Any], width: int = 0) -> Batch:
+        raise NotImplementedError
+
+
+def digest(tensors: Iterable[Tensor], *names: str) -> str:
+    """A fingerprint of tensors and names."""
+    found = hashlib.sha256("\n".join(names).encode())
+    for tensor in tensors:
+        found.update(f"{tuple(tensor.shape)}".encode())
+        found.update(tensor.contiguous().numpy().tobytes())
+    return found.hexdigest()
 
 
 class Buckets:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from edgewise.training.data.batches import Batch, examples
+from edgewise.training.data.batches import Batch, digest, examples
 from edgewise.training.randomness import generator
 
 EXAMPLES = ("example", "label", "index")  # of a batch: what is read at every step
@@ -56,13 +55,9 @@ class GraphCorpus:
 
     @property
     def fingerprint(self) -> str:
-        found = hashlib.sha256()
         every = [t for g in self.graphs for t in (g.x, g.edge, g.edge_x, g.position)]
-        for tensor in (*every, self.target, self.pairs, *self.parts.values()):
-            if tensor is not None:
-                found.update(f"{tuple(tensor.shape)}".encode())
-                found.update(tensor.contiguous().numpy().tobytes())
-        return found.hexdigest()
+        every += [self.target, self.pairs, *self.parts.values()]
+        return digest(tensor for tensor in every if tensor is not None)
 
     @property
     def examples(self) -> int:

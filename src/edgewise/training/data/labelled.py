@@ -9,14 +9,13 @@ from typing import Any
 
 import torch
 
-from edgewise.training.data.batches import Batch, Buckets, RowBatches, examples, padded
+from edgewise.training.data.batches import Batch, SentenceCorpus, padded
 from edgewise.training.data.files import LINES, Columns, bad, shown
 from edgewise.training.data.splits import Splits
 from edgewise.training.data.tokens import (
     LEARNED,
     fingerprint,
     separated,
-    size_of,
     special_token,
     tokenizer_of,
 )
@@ -118,7 +117,7 @@ def _numbers(table: Columns, name: str, classes: list[str]) -> list[int]:
     return [known[str(label)] for label in labels]
 
 
-class LabelledCorpus(RowBatches):
+class LabelledCorpus(SentenceCorpus):
     fingerprint: str
 
     def __init__(
@@ -138,34 +137,14 @@ class LabelledCorpus(RowBatches):
             ]
             for part, rows in texts.items()
         }
-        self._batch_tokens = how.batch_tokens
-        self._buckets: Buckets | None = None
+        self.batch_tokens = how.batch_tokens
 
     def _encoded(self, rows: list[tuple[str, ...]]) -> list[list[int]]:
         pairs = [row if len(row) == 2 else row[0] for row in rows]
         return encoded(self.tokenizer, pairs, special=True)
 
-    @property
-    def words(self) -> int:
-        return size_of(self.tokenizer)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """What models read of a corpus, for `config.json`."""
-        return {"words": self.words, "longest": self.longest, "classes": self.classes}
-
-    @property
-    def classes(self) -> int:
-        return len(self.labels)
-
-    def batch(self, size: int, seed: int, step: int) -> Batch:
-        rows = self.parts["train"]
-        if not self._batch_tokens:
-            return self._batch([rows[i] for i in examples(len(rows), size, seed, step).tolist()])
-        if self._buckets is None or self._buckets.size != size:
-            self._buckets = Buckets([len(row) for _, row in rows], size, self._batch_tokens)
-        width, chosen = self._buckets.batch(seed, step)
-        return self._batch([rows[i] for i in chosen.tolist()], width)
+    def _length(self, row: tuple[int, list[int]]) -> int:
+        return len(row[1])
 
     def validation(self, size: int, part: str = "validation") -> Iterator[Batch]:
         rows = self.parts[part]

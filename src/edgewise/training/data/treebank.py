@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from edgewise.data.trees import DependencyTree, sentences
-from edgewise.training.data.batches import IGNORED, Batch, Buckets, RowBatches, examples, padded
+from edgewise.training.data.batches import IGNORED, Batch, SentenceCorpus, padded
 from edgewise.training.data.files import bad
 from edgewise.training.data.tokens import (
     LEARNED,
     fingerprint,
-    size_of,
     special_token,
     tokenizer_of,
 )
@@ -91,7 +90,7 @@ class Row:
     coarse: list[int]
 
 
-class TreebankCorpus(RowBatches):
+class TreebankCorpus(SentenceCorpus):
     fingerprint: str
 
     def __init__(
@@ -108,21 +107,7 @@ class TreebankCorpus(RowBatches):
         kinds = sorted({universal(name) for name in every})
         self._kinds = {name: kinds.index(universal(name)) for name in every}
         self.parts = {part: self._rows(found) for part, found in trees.items()}
-        self._batch_tokens = how.batch_tokens
-        self._buckets: Buckets | None = None
-
-    @property
-    def words(self) -> int:
-        return size_of(self.tokenizer)
-
-    @property
-    def classes(self) -> int:
-        return len(self.labels)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """What models read of a corpus, for `config.json`."""
-        return {"words": self.words, "longest": self.longest, "classes": self.classes}
+        self.batch_tokens = how.batch_tokens
 
     def _rows(self, trees: list[DependencyTree]) -> list[Row]:
         found = in_pieces([tree.words for tree in trees], self.tokenizer, self.tokens)
@@ -136,19 +121,12 @@ class TreebankCorpus(RowBatches):
             for both, tree in zip(found, trees, strict=True)
         ]
 
-    def batch(self, size: int, seed: int, step: int) -> Batch:
-        rows = self.parts["train"]
-        if not self._batch_tokens:
-            return self._batch([rows[i] for i in examples(len(rows), size, seed, step).tolist()])
-        if self._buckets is None or self._buckets.size != size:
-            lengths = [len(row.pieces) for row in rows]
-            self._buckets = Buckets(lengths, size, self._batch_tokens)
-        width, chosen = self._buckets.batch(seed, step)
-        return self._batch([rows[i] for i in chosen.tolist()], width)
+    def _length(self, row: Row) -> int:
+        return len(row.pieces)
 
     def validation(self, size: int, part: str = "validation") -> Iterator[Batch]:
         """Sentences of similar length together."""
-        rows = sorted(self.parts[part], key=lambda row: len(row.pieces))
+        rows = sorted(self.parts[part], key=self._length)
         for first in range(0, len(rows), size):
             yield self._batch(rows[first : first + size])
 

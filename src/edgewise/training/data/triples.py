@@ -5,7 +5,6 @@ A triple (h, r, t) is two examples: (h, r, ?) with the answer t, and (t, r⁻¹,
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from edgewise.data.dataset import as_numbers
 from edgewise.data.knowledge_graphs import Triple, parsed
-from edgewise.training.data.batches import Batch, examples
+from edgewise.training.data.batches import Batch, digest, examples
 from edgewise.training.data.files import bad, lines_of
 from edgewise.training.data.splits import NAMES
 from edgewise.training.randomness import generator
@@ -195,11 +194,8 @@ class TripleCorpus:
 
     @property
     def fingerprint(self) -> str:
-        found = hashlib.sha256("\n".join([*self.labels, "", *self.relation_names]).encode())
-        for tensor in (self.queries, self.graph, *self.parts.values()):
-            found.update(f"{tuple(tensor.shape)}".encode())
-            found.update(tensor.contiguous().numpy().tobytes())
-        return found.hexdigest()
+        tensors = (self.queries, self.graph, *self.parts.values())
+        return digest(tensors, *self.labels, "", *self.relation_names)
 
     @property
     def entities(self) -> int:
