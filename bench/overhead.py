@@ -226,7 +226,7 @@ def where_models_attend() -> tuple[Any, str]:
     try:
         from edgewise.kernels.attention.prepared import Prepared
     except ImportError:
-        return import_module("edgewise.physical.attention_nodes"), "attention"
+        return import_module("edgewise.physical.attention.nodes"), "attention"
     return Prepared, "call"
 
 

@@ -13,7 +13,7 @@ import torch
 from measure import write
 
 from edgewise import R, numbers, zoo
-from edgewise.kernels.attention import present
+from edgewise.kernels.attention import present_rows
 
 LENGTHS = {
     "mixed": [512, 40, 96, 300, 17, 128, 450, 64],
@@ -39,7 +39,7 @@ def measured(layers: int = 2) -> dict[str, dict[str, float]]:
     )
     model = zoo.bert.program(config).compile(R.out, seed=0)
     found = {}
-    worth = present.worth_it
+    worth = present_rows.worth_it
     for name, lengths in LENGTHS.items():
         n = max(lengths)
         real = torch.arange(n) < torch.tensor(lengths)[:, None]
@@ -50,13 +50,13 @@ def measured(layers: int = 2) -> dict[str, dict[str, float]]:
         }  # fmt: skip
         times: dict[str, list[float]] = {"condition": [], "mask": []}
         for kind in times:
-            present.worth_it = worth if kind == "condition" else lambda *_: False
+            present_rows.worth_it = worth if kind == "condition" else lambda *_: False
             step(model, read, real)
         for _ in range(REPEATS):
             for kind, seconds in times.items():
-                present.worth_it = worth if kind == "condition" else lambda *_: False
+                present_rows.worth_it = worth if kind == "condition" else lambda *_: False
                 seconds.append(step(model, read, real))
-        present.worth_it = worth
+        present_rows.worth_it = worth
         kernels = model.explain(json=True, stage="kernels", **read)["kernels"]
         pairs = [s["pairs"] for r in kernels["relations"] for s in r["steps"] if "pairs" in s]
         found[name] = {

@@ -28,7 +28,7 @@ from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import RelationStep, Step
 from edgewise.plan.nodes import Plan
-from edgewise.provenance.atom_groundings import Behind, behind, one_sample, value_recursive
+from edgewise.provenance import Behind, behind, one_sample, value_recursive
 from edgewise.reference import Solution, solve
 from edgewise.reference.evaluate import Evaluator
 from edgewise.reference.ground import RuleGroundings

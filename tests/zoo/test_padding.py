@@ -6,7 +6,7 @@ import torch
 from edgewise import R, V, hf, numbers, ragged, zoo
 from edgewise.graphs import full
 from edgewise.hf import graph_attention
-from edgewise.kernels.attention.present import is_relative, runs_of
+from edgewise.kernels.attention.present_rows import is_relative, runs_of
 from edgewise.language import F, Program
 from edgewise.physical import prepare
 

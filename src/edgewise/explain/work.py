@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from edgewise.errors import counted
-from edgewise.explain.present import call_pairs, runs_in
+from edgewise.explain.present_rows import call_pairs, runs_in
 from edgewise.functions import DEFINITIONS
 from edgewise.functions.dimensions import show
 from edgewise.graphs import full

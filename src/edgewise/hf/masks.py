@@ -13,7 +13,7 @@ from edgewise.graphs import full
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf.architectures import MASK_FUNCTIONS, PACKED_MASK, REMAPPED_MASK
 from edgewise.hf.errors import UnknownMask
-from edgewise.kernels.attention.present import fewer
+from edgewise.kernels.attention.present_rows import fewer
 
 GraphLike = TypeVar("GraphLike")
 

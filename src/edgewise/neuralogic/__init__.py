@@ -18,8 +18,15 @@ from edgewise.neuralogic.core import (
     Var,
 )
 from edgewise.neuralogic.dataset import Dataset, FileDataset, Sample
-from edgewise.neuralogic.seeds import initial_seed, manual_seed, seed
-from edgewise.neuralogic.setup import initialize, is_initialized, set_max_memory_size, shutdown
+from edgewise.neuralogic.seeds import (
+    initial_seed,
+    initialize,
+    is_initialized,
+    manual_seed,
+    seed,
+    set_max_memory_size,
+    shutdown,
+)
 
 OLDER: dict[str, Any] = {  # where its documentation still finds them, as before 0.8
     "optim": nn.optim,

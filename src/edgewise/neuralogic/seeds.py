@@ -1,4 +1,4 @@
-"""The seed of the random numbers that weights are drawn with."""
+"""The seed that weights are drawn with, and the start of PyNeuraLogic, which has none here."""
 
 from __future__ import annotations
 
@@ -32,3 +32,34 @@ def seed() -> int:
     found = int(torch.randint(2**31, ()).item())
     manual_seed(found)
     return found
+
+
+def initialize(*, seed: int | None = None, **options: object) -> None:
+    """Set the seed; options of a virtual machine are refused."""
+    if options:
+        names = ", ".join(f"`{name}`" for name in options)
+        raise _no_machine(f"{names} of `initialize` would set up a virtual machine")
+    if seed is not None:
+        manual_seed(seed)
+
+
+def is_initialized() -> bool:
+    """Always: there is nothing to start."""
+    return True
+
+
+def shutdown() -> None:
+    """There is nothing to stop."""
+
+
+def set_max_memory_size(size: int) -> None:
+    """Refused: there is no virtual machine whose memory has a size."""
+    raise _no_machine(f"a memory of {size!r} gigabytes is that of a virtual machine")
+
+
+def _no_machine(what: str) -> BadSetting:
+    return BadSetting(
+        f"{what}, and there is none here: memory is that of the process",
+        caller(),
+        "remove it; `initialize(seed=0)` sets the seed",
+    )

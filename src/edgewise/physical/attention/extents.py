@@ -14,7 +14,7 @@ from torch import Tensor
 from edgewise.graphs.pattern import Pattern
 from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import STRINGS, Grid, Index, Keys, ascending, index_of, locate, pack
-from edgewise.kernels.attention.present import is_relative
+from edgewise.kernels.attention.present_rows import is_relative
 from edgewise.language import nodes
 from edgewise.physical.attention.step import CAUSAL, head_names
 from edgewise.plan.nodes import Attention

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import attention, present, traced
+from edgewise.kernels.attention import attention, present_rows, traced
 from edgewise.kernels.attention.autocast import in_autocast
 from edgewise.kernels.attention.contract import NO_INPUTS, Options, TermInputs
 from edgewise.kernels.attention.flash import fused
@@ -144,16 +144,16 @@ def attend_present(
     graph: Any,
     dropout: float,
 ) -> Tensor:
-    """Attention of the rows that are there; see `kernels/attention/present.py`.
+    """Attention of the rows that are there; see `kernels/attention/present_rows.py`.
 
     Which they are is read from the data: on a GPU, which would have to be waited for, all pairs are
     computed and masked.
     """
     q, k, v = in_autocast(q, k, v)
     if not q.is_cuda and _interpreter() is None:
-        runs = present.runs_of(keys, queries, q.shape[0], q.shape[2], graph)
-        if present.worth_it(runs, graph, tuple(q.shape), k.shape[2]):
-            return present.attend_runs(q, k, v, runs, keys, bias, graph, dropout)
+        runs = present_rows.runs_of(keys, queries, q.shape[0], q.shape[2], graph)
+        if present_rows.worth_it(runs, graph, tuple(q.shape), k.shape[2]):
+            return present_rows.attend_runs(q, k, v, runs, keys, bias, graph, dropout)
     return attend_masked(q, k, v, keys, queries, bias, graph, dropout)
 
 

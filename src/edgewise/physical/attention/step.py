@@ -16,7 +16,7 @@ from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import Index
 from edgewise.kernels.attention.autocast import in_autocast
 from edgewise.kernels.attention.flash import fused
-from edgewise.kernels.attention.present import is_relative
+from edgewise.kernels.attention.present_rows import is_relative
 from edgewise.kernels.edges import EdgeIndex
 from edgewise.language import nodes
 from edgewise.language.terms import variables

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from edgewise.kernels.attention.present import SampleRun, runs_of, worth_it
+from edgewise.kernels.attention.present_rows import SampleRun, runs_of, worth_it
 from edgewise.physical.lowering import identifier
 from edgewise.physical.plan import PhysicalPlan, run_node
 
