@@ -15,7 +15,7 @@ from edgewise import EdgewiseError, attention_graph, cli, data, hf, viz, zoo
 from edgewise.data.networkx_graphs import columns_of
 from edgewise.distributed.partition import partition_of
 from edgewise.graphs import compare, drawing, window
-from edgewise.kernels import chosen
+from edgewise.kernels import kernel_choices
 from edgewise.training import logs
 from edgewise.training.data import files
 from edgewise.training.data.tokens import tokenizer_of
@@ -40,7 +40,7 @@ SCHEMA = data.Schema(person=data.table("people", keys=["id"]))
 
 
 def no_triton():
-    return chosen.no_triton("cuda")
+    return kernel_choices.no_triton("cuda")
 
 
 def attended():
@@ -110,10 +110,10 @@ def test_the_command_names_its_extra(name, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "refused"), [("numba", lambda: chosen.no_numba("cpu")), ("triton", no_triton)]
+    ("name", "refused"), [("numba", lambda: kernel_choices.no_numba("cpu")), ("triton", no_triton)]
 )
 def test_kernels_name_their_extra(name, refused, monkeypatch):
-    monkeypatch.setattr(chosen, "_installed", lambda package: package != name)
+    monkeypatch.setattr(kernel_choices, "_installed", lambda package: package != name)
     assert f"{name} is not installed" in refused()
     assert f"edgewise[{ELSEWHERE[name]}]" in refused()
 

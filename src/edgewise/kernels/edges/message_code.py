@@ -31,8 +31,8 @@ from edgewise.kernels.edges.messages import (
     Messages,
     inner_first,
 )
-from edgewise.kernels.lanes import LANES, Lanes
-from edgewise.kernels.vectors import AHEAD, LINE
+from edgewise.kernels.simd_lanes import LANES, Lanes
+from edgewise.kernels.simd_rows import AHEAD, LINE
 from edgewise.scores.nodes import Call, Leaf, Node, Number
 
 WORD, LONG, BYTE = ir.IntType(32), ir.IntType(64), ir.IntType(8)

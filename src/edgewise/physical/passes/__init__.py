@@ -24,7 +24,7 @@ from edgewise.physical.passes.gathers import (
     merge_gathers,
     strided_views,
 )
-from edgewise.physical.message_passes import fuse_messages
+from edgewise.physical.passes.messages import fuse_messages
 from edgewise.physical.passes.rows import project_rows
 from edgewise.physical.result_shapes import described
 

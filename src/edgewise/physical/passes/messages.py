@@ -12,15 +12,15 @@ from torch.fx import Node
 
 from edgewise.functions import DEFINITIONS
 from edgewise.kernels import edges
-from edgewise.kernels.chosen import no_numba
 from edgewise.kernels.edges import MessageIndex, Messages, message_index
 from edgewise.kernels.edges.messages import ALL, EDGE, EdgeInput
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
+from edgewise.kernels.kernel_choices import no_numba
 from edgewise.layouts.ragged import Segments
-from edgewise.physical.gather_passes import AGGREGATE, LARGEST, _gathered, is_small
 from edgewise.physical.lowering import Lowering, input_node
 from edgewise.physical.opaque import opaque
-from edgewise.physical.row_passes import gather_of
+from edgewise.physical.passes.gathers import AGGREGATE, LARGEST, _gathered, is_small
+from edgewise.physical.passes.rows import gather_of
 from edgewise.scores import nodes
 
 UNARY = {"neg", "relu", "sigmoid", "tanh", "exp", "square", "reciprocal", "abs", "sqrt", "silu"}
