@@ -14,6 +14,7 @@ from edgewise.distributed.local_attention import Rest, SharedCall, Tensors, Term
 from edgewise.distributed.rank_parts import run_backward, run_parts
 from edgewise.distributed.rank_plan import RankPlan, build_plan, plans_of, remember
 from edgewise.distributed.shards import Shards
+from edgewise.distributed.token_sets import TokenSet
 from edgewise.distributed.traffic import RowSizes
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs.families import Family, per_sample
@@ -41,7 +42,8 @@ FAR = 1e30  # exp(-FAR) is 0 beside the weight of any score
 
 class RankOptions(NamedTuple):
     """Of a call beyond its tensors and graph; `bias` has the rows of this rank's queries and a
-    column for each token of all ranks, `tables` are those of the score."""
+    column for each token of all ranks, `tables` are those of the score; `absent`: the last feature
+    of keys that are not there is `lowest`."""
 
     scale: float | None = None
     dropout: float = 0.0
@@ -49,6 +51,7 @@ class RankOptions(NamedTuple):
     bias: Tensor | None = None
     score: Node = S
     tables: tuple[Tensor, ...] = ()
+    absent: bool = False
 
     @property
     def inputs(self) -> TermInputs:
@@ -119,7 +122,8 @@ def attention_on_ranks(
     score, numbers = traced.numbered(positive, len(tables), q, q.device)
     inputs = inputs._replace(tables=tables if numbers is None else (*tables, numbers))
     with without_autocast(q):
-        settings = _Settings(ranks, home, replace(positive, score=score), key)
+        placed = replace(positive, score=score)
+        settings = _Settings(ranks, home, placed, key, options.absent)
         return _attend(settings, (q, k, v), pattern, inputs, seed)
 
 
@@ -130,6 +134,7 @@ class _Settings(NamedTuple):
     home: Shards
     options: Options
     key: Any
+    absent: bool
 
 
 def _attend(
@@ -150,7 +155,7 @@ def _attend(
 def _one_graph(
     settings: _Settings, tensors: Tensors, graph: Pattern, inputs: TermInputs, seed: int
 ) -> Tensor:
-    ranks, home, options, _ = settings
+    ranks, home, options, _, absent = settings
     heads = tuple(tensors[0].shape[:-2]) if tensors[0].ndim > 2 else (1,)
     tables = tuple([term_arguments.table_rows(table, heads) for table in inputs.tables])
     bias, lengths = inputs.bias, inputs.lengths
@@ -163,19 +168,25 @@ def _one_graph(
     if key not in plans:
         remember(ranks, key, build_plan(ranks, graph, home, sizes))
     plans.move_to_end(key)
-    plan, attends = plans[key], None
+    plan = plans[key]
     if lengths is not None:
-        tensors, attends = _padded(tensors, lengths, plan, options.scale)
+        tensors, absent = _padded(tensors, lengths, plan.own, options.scale), True
+    least = options.scale * lowest(tensors[0].dtype, options.scale) / 2 if absent else -torch.inf
     drop = Dropout(options.dropout, seed) if options.dropout else None
     learns = any(table.requires_grad for table in tables)
-    call = SharedCall(ranks, options.scale, plan.own, drop, options.score, learns=learns)
+    call = SharedCall(ranks, options.scale, plan.own, drop, options.score, least, learns=learns)
     shape = (*tensors[0].shape[:-1], tensors[2].shape[-1])
     flag = torch.zeros((), requires_grad=torch.is_grad_enabled())
     grouped = arguments.grouped(*tensors)
     if bias is not None:
         bias = _of_pairs(bias, heads, tensors[0].dtype, grouped[0])
-    out = _OnRanks.apply(plan, call, flag, *grouped, bias, *tables).reshape(shape)
-    return out if attends is None else torch.where(attends[..., None], out, 0.0)
+    found: Tensor = _OnRanks.apply(plan, call, flag, *grouped, bias, *tables)
+    return found.reshape(shape)
+
+
+def lowest(dtype: torch.dtype, scale: float = 1.0) -> float:
+    """What a key that is not there adds to its scaled dot products."""
+    return max(-FAR / scale, torch.finfo(dtype).min)
 
 
 def _masked(q: Tensor, home: Shards, bias: Tensor | None, lengths: Tensor) -> Tensor:
@@ -195,18 +206,14 @@ def _of_pairs(bias: Tensor, heads: tuple[int, ...], dtype: torch.dtype, q: Tenso
     return bias.expand(*heads, *last).reshape(*q.shape[:2], *last)
 
 
-def _padded(
-    tensors: Tensors, lengths: Tensor, plan: RankPlan, scale: float
-) -> tuple[Tensors, Tensor]:
-    """Keys from lengths[b] on do not exist: one more feature of theirs makes their scores low."""
+def _padded(tensors: Tensors, lengths: Tensor, own: TokenSet, scale: float) -> Tensors:
+    """Keys from lengths[b] on are not there: one more feature of theirs makes their scores low."""
     q, k, v = tensors
-    place = torch.from_numpy(plan.own.list()).to(q.device)
-    late, attends = place >= lengths[..., None], plan.first_keys < lengths[..., None]
-    attends = attends[..., None, :] if q.ndim > 2 else attends
+    late = torch.from_numpy(own.list()).to(q.device) >= lengths[..., None]
     late = late[..., None, :, None] if k.ndim > 2 else late[..., None]
-    low = torch.where(late, max(-FAR / scale, torch.finfo(q.dtype).min), 0.0).to(k.dtype)
-    q = torch.cat([q, attends[..., None].to(q.dtype).expand(*q.shape[:-1], 1)], -1)
-    return (q, torch.cat([k, low.expand(*k.shape[:-1], 1)], -1), v), attends
+    low = torch.where(late, lowest(q.dtype, scale), 0.0).to(k.dtype)
+    q = torch.cat([q, q.new_ones(*q.shape[:-1], 1)], -1)
+    return q, torch.cat([k, low.expand(*k.shape[:-1], 1)], -1), v
 
 
 class _OnRanks(torch.autograd.Function):
@@ -223,6 +230,7 @@ class _OnRanks(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         terms = call._replace(bias=bias, tables=tables)
         out, lse, states = run_parts(plan.parts, terms, (q, k, v))
+        out = call.with_keys(out, lse)
         ctx.plan, ctx.call, ctx.states = plan, call, states
         ctx.save_for_backward(q, k, v, out, lse, bias, *tables)
         return out
@@ -232,7 +240,7 @@ class _OnRanks(torch.autograd.Function):
         if torch.is_grad_enabled():
             refuse_second("on ranks")
         q, k, v, out, lse, bias, *tables = ctx.saved_tensors
-        rest = Rest(out, lse, dout.contiguous())
+        rest = Rest(out, lse, ctx.call.with_keys(dout, lse).contiguous())
         sums = TermSums(bias, tables)
         call = ctx.call._replace(bias=bias, tables=tuple(tables), sums=sums)
         with without_autocast(q):
@@ -249,7 +257,7 @@ def _key(q: Tensor, k: Tensor, v: Tensor, graph: Any, home: Shards, options: Ran
     bias = options.bias
     term = None if bias is None else (tuple(bias.shape[:-2]), bias.shape[-1:], bias.dtype)
     tables = tuple([(tuple(table.shape), table.dtype) for table in options.tables])
-    others = (options.scale, options.dropout, lengths, term, options.score, tables)
+    others = (options.scale, options.dropout, lengths, term, options.score, tables, options.absent)
     return (graph, home, heads, dtypes, *others)
 
 

@@ -99,10 +99,17 @@ class SharedCall(NamedTuple):
     own: TokenSet
     drop: Dropout | None = None
     score: Node = S
+    least: float = -torch.inf  # log-sum-exps below are of keys that are not there
     tables: tuple[Tensor, ...] = ()
     bias: Tensor | None = None
     learns: bool = False  # whether a table needs a gradient
     sums: TermSums | None = None  # in the backward pass
+
+    def with_keys(self, out: Tensor, lse: Tensor) -> Tensor:
+        """0 for queries none of whose keys are there."""
+        if self.least == -torch.inf:
+            return out
+        return torch.where((lse < self.least)[..., None], 0.0, out)
 
 
 class LocalAttention:

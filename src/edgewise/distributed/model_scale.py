@@ -175,11 +175,18 @@ class _Recorder(RankCache):
         self.calls: list[tuple[str, Pattern, RowSizes]] = []
 
     def attend(
-        self, step: AttentionStep, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+        self,
+        step: AttentionStep,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        tables: list[Tensor],
     ) -> Tensor:
         lead = q.shape[:-1]
-        (q, k, v), graph, _ = rank_call(step, q, k, v, bias)
-        sizes = row_sizes(q, k, v, by_heads=not (self.training and step.node.dropout))
+        (q, k, v), graph, _, of_heads = rank_call(step, q, k, v, bias, tables)
+        own = any(x.shape[:-1].numel() > 1 for x in of_heads)  # a rank would have those of others
+        sizes = row_sizes(q, k, v, by_heads=not own and not (self.training and step.node.dropout))
         self.calls.append((step.node.head.relation, graph, sizes))
         return q.new_zeros(*lead, v.shape[-1])
 

@@ -7,13 +7,14 @@ attention, which for appended rows reads a cache, exchanges keys with the other 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Never
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from edgewise.distributed.attention import FAR, RankOptions, attention_on_ranks
+from edgewise.distributed.attention import RankOptions, attention_on_ranks, lowest
 from edgewise.distributed.collectives import Ranks, ranks_of
 from edgewise.distributed.errors import BadShards, NotDistributed, not_compiled
 from edgewise.distributed.local_attention import Tensors
@@ -24,14 +25,15 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.ground.rules import GroundRule
 from edgewise.grow.axes import AppendedAxes, CannotGrow
 from edgewise.grow.cache import PositionTables
+from edgewise.grow.masks import lengthened
 from edgewise.grow.plan import IncrementalPlan, position_tables
-from edgewise.inputs.kinds import InputLike
+from edgewise.inputs.kinds import InputLike, numbers
 from edgewise.module import Model
 from edgewise.physical.attention.step import AttentionStep
 from edgewise.physical.data import Data
 from edgewise.physical.relation import Relation
 from edgewise.physical.step import RelationStep, Step
-from edgewise.scores.nodes import Node, S
+from edgewise.scores.nodes import Call, Node, Number, S, walk
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -56,12 +58,19 @@ class RankCache:
         return None if table is None else table.index_select(1, positions).reshape(-1)
 
     def attend(
-        self, step: AttentionStep, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+        self,
+        step: AttentionStep,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        tables: list[Tensor],
     ) -> Tensor:
         """Queries of this rank over the keys of all; each is (batch, shared..., rows, size)."""
-        call = rank_call(step, q, k, v, bias)
+        call = rank_call(step, q, k, v, bias, tables)
         dropout = step.node.dropout if self.training else 0.0
-        options = RankOptions(1.0, dropout, score=call.score)
+        terms = {"score": call.score, "tables": call.tables, "absent": bias is not None}
+        options = RankOptions(1.0, dropout, **terms)
         found = attention_on_ranks(*call.tensors, call.graph, self.mesh, self.home, options)
         return found.unflatten(1, q.shape[1:-2])
 
@@ -72,25 +81,54 @@ class RankCall(NamedTuple):
     tensors: Tensors
     graph: Pattern
     score: Node
+    tables: tuple[Tensor, ...]
 
 
 def rank_call(
-    step: AttentionStep, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+    step: AttentionStep,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    tables: Sequence[Tensor],
 ) -> RankCall:
     """The call of a step; keys that several heads share stay shared."""
+    lead = q.shape[1:-2]
     own = max(_own_axes(x.shape[1:-2], q.shape[1:-2]) for x in (k, v))
     heads = q.shape[1 : 1 + own]
     k, v = (x.expand(len(q), *heads, *x.shape[1 + own :]) for x in (k, v))
     if bias is not None:  # what a key adds to all scores is one more feature
-        of_key = bias.clamp(min=-FAR).transpose(-1, -2)
-        lead = max(own, _own_axes(of_key.shape[1:-2], q.shape[1:-2]))
-        shape = (len(q), *q.shape[1 : 1 + lead], *(1,) * (q.ndim - 3 - lead))
+        of_key = bias.clamp(min=lowest(q.dtype)).transpose(-1, -2)
+        own = max(own, _own_axes(of_key.shape[1:-2], lead))
+        shape = (len(q), *q.shape[1 : 1 + own], *(1,) * (q.ndim - 3 - own))
         k, v = (x.expand(*shape, *x.shape[-2:]) for x in (k, v))
         k = torch.cat([k, of_key.expand(*shape, k.shape[-2], 1)], -1)
         q = torch.cat([q, q.new_ones(*q.shape[:-1], 1)], -1)
     graph = full() if step.pattern is None else step.pattern
     q, k, v = (x.flatten(1, -3) for x in (q, k, v))
-    return RankCall((q, k, v), graph, S if step.tree is None else step.tree.tree)
+    score = S if step.tree is None else step.tree.tree
+    if bias is not None and not _adds(score):  # keys that are absent stay so: others have bias 0
+        absent = Call("lt", (S, Number(lowest(q.dtype) / 2)))
+        score = Call("where", (absent, S, score))
+    return RankCall((q, k, v), graph, score, tuple([_of_heads(x, lead) for x in tables]))
+
+
+def _of_heads(table: Tensor, heads: Sequence[int]) -> Tensor:
+    """A table ([batch,] heads..., entries) with one axis of heads."""
+    if all(size == 1 for size in table.shape[-1 - len(heads) : -1]):
+        return table.reshape(*table.shape[: -1 - len(heads)], 1, table.shape[-1])
+    shape = (*table.shape[: -1 - len(heads)], *heads, table.shape[-1])
+    return table.expand(shape).flatten(-1 - len(heads), -2)
+
+
+def _adds(score: Node) -> bool:
+    """Whether a score is the dot product and terms that are added to it."""
+    match score:
+        case Call("add", (a, b)):
+            return (_adds(a) and S not in walk(b)) or (_adds(b) and S not in walk(a))
+        case Call("sub", (a, b)):
+            return _adds(a) and S not in walk(b)
+    return score == S
 
 
 def _own_axes(shape: Sequence[int], heads: Sequence[int]) -> int:
@@ -136,7 +174,7 @@ class RankModel(torch.nn.Module):
         step, values = model._resolved(data, inputs)
         rows = self._rows(step, inputs)
         home = Shards(rows * ranks.count, ranks.count) if self.shards is None else self.shards
-        plan, cache = self._planned(ranks, step, inputs, home, rows)
+        plan, cache = self._planned(ranks, step, data, inputs, home, rows)
         cache.training = model.training
         weights, tokens = model._weights(), home.tokens(ranks.rank).list()
         positions = torch.from_numpy(tokens).to(model._one.device)
@@ -168,14 +206,20 @@ class RankModel(torch.nn.Module):
         return int(next(iter(lengths.values())))
 
     def _planned(
-        self, ranks: Ranks, step: Step, inputs: Mapping[str, Any], home: Shards, rows: int
+        self,
+        ranks: Ranks,
+        step: Step,
+        data: Data | None,
+        inputs: Mapping[str, Any],
+        home: Shards,
+        rows: int,
     ) -> tuple[IncrementalPlan, RankCache]:
         plans = self._plans.setdefault(step, {})
         key = (frozenset(inputs), home, self.model.training and step.is_random)
         if key not in plans:
             failure: EdgewiseError | None = None
             try:
-                plans[key] = self._plan(ranks, step, inputs, home, rows)
+                plans[key] = self._plan(ranks, step, data, inputs, home, rows)
             except EdgewiseError as error:
                 failure = error
             text = self.model.program.text()
@@ -183,7 +227,13 @@ class RankModel(torch.nn.Module):
         return plans[key]
 
     def _plan(
-        self, ranks: Ranks, step: Step, inputs: Mapping[str, Any], home: Shards, rows: int
+        self,
+        ranks: Ranks,
+        step: Step,
+        data: Data | None,
+        inputs: Mapping[str, Any],
+        home: Shards,
+        rows: int,
     ) -> tuple[IncrementalPlan, RankCache]:
         model = self.model
         if home.ranks != ranks.count or home.count(ranks.rank) != rows:
@@ -195,6 +245,7 @@ class RankModel(torch.nn.Module):
         try:
             axes = token_axes(step, inputs)
             tables = position_tables(step, axes, home.n, model.limit)
+            step = with_all_distances(model, step, data, inputs, home.n)
         except CannotGrow as error:
             raise NotDistributed(
                 f"tokens of different ranks meet outside of attention: {error.message}",
@@ -230,10 +281,48 @@ def tables_on(device: torch.device, tables: PositionTables) -> PositionTables:
     return {g: {at: t.to(device) for at, t in own.items()} for g, own in tables.items()}
 
 
+def with_all_distances(
+    model: Model, step: Step, data: Data | None, inputs: Mapping[str, Any], tokens: int
+) -> Step:
+    """The step of some tokens with scores as they are among `tokens`: what these read by distance
+    has entries for all of theirs."""
+    if not any(one.tree is not None and one.tree.fills for one in _attentions(step).values()):
+        return step
+    axes = {name: int(step.executable.sources[name].batched) for name in inputs}
+    given = {n: x if isinstance(x, numbers) else torch.as_tensor(x) for n, x in inputs.items()}
+    every, _ = model._resolved(data, lengthened(given, axes, tokens))
+    scored = _attentions(every)
+
+    def placed(part: Any) -> Any:
+        if not isinstance(part, RelationStep):
+            return part
+        steps = [
+            replace(one, tree=scored[part.relation].tree, pattern=scored[part.relation].pattern)
+            if isinstance(one, AttentionStep)
+            else one
+            for one in part.steps
+        ]
+        return replace(part, steps=tuple(steps))
+
+    parts = tuple(map(placed, step.executable.steps))
+    return replace(step, executable=replace(step.executable, steps=parts))
+
+
+def _attentions(step: Step) -> dict[str, AttentionStep]:
+    """By relation."""
+    return {
+        part.relation: one
+        for part in step.executable.steps
+        if isinstance(part, RelationStep)
+        for one in part.steps
+        if isinstance(one, AttentionStep)
+    }
+
+
 def token_axes(step: Step, inputs: Mapping[str, Any]) -> AppendedAxes:
     """The axis of tokens of each relation, the first of `inputs`; refuses rules in which tokens
     meet outside of attention."""
-    axes = AppendedAxes({name: 0 for name in inputs})
+    axes = AppendedAxes({name: 0 for name in inputs}, any_score=True)
     for part in step.executable.steps:
         if not isinstance(part, RelationStep):
             raise CannotGrow("the rules are recursive", None, "")
@@ -248,10 +337,10 @@ def token_axes(step: Step, inputs: Mapping[str, Any]) -> AppendedAxes:
 
 def _check_attention(step: AttentionStep) -> None:
     place, tree = step.rule.place, step.tree
-    if step.edge_bias or step.edge_scale or (tree is not None and tree.fills):
-        raise CannotGrow("a score reads numbers of pairs or tables", place, "")
-    if tree is not None and (step.biases or step.present_keys):
-        raise CannotGrow("a score is more than a dot product, and keys have biases", place, "")
+    if step.edge_bias or step.edge_scale:
+        raise CannotGrow("a score reads numbers of pairs", place, "")
+    if tree is not None and not _adds(tree.tree) and step.biases:
+        raise CannotGrow("a score is no sum with a dot product, and keys have biases", place, "")
     both = {step.node.query, step.node.key}
     if any(both <= set(side.names) for side in step.biases):
         raise CannotGrow("a bias is of pairs of tokens", place, "")

@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from edgewise.distributed.collectives import Ranks
 from edgewise.distributed.local_attention import LocalAttention
@@ -44,7 +43,6 @@ class RankPlan:
     received: dict[str, int]
     received_back: dict[str, int]
     own: TokenSet
-    first_keys: Tensor  # of each query
 
 
 _PLANS: WeakKeyDictionary[object, OrderedDict[object, RankPlan]] = WeakKeyDictionary()
@@ -84,11 +82,9 @@ def build_plan(ranks: Ranks, graph: Pattern, home: Shards, sizes: RowSizes) -> R
         found = []
         for part in way.parts:
             found += builder.part(part, mine[part], counted[part][1], way)
-    own = home.tokens(rank)
-    first = _first_keys(graph, home, own).to(ranks.device)
     back = {kind: size for kind, size in builder.back.items() if size}
     forward = {kind: size for kind, size in received.items() if size}
-    return RankPlan(sizes, decision, tuple(found), forward, back, own, first)
+    return RankPlan(sizes, decision, tuple(found), forward, back, home.tokens(rank))
 
 
 class _PartBuilder:
@@ -177,11 +173,3 @@ class _PartBuilder:
         attention = LocalAttention(graph, everyone, everyone)
         self._add(heads_back(home, sizes))
         return HeadsPart(attention, counts, place, sizes.batch)
-
-
-def _first_keys(graph: Pattern, home: Shards, own: TokenSet) -> Tensor:
-    """The first key that each query of a rank attends to; n where there is none."""
-    rows = rows_of_tokens(graph, home.n, own).expand()
-    first = np.full(rows.n, home.n, np.int64)
-    np.minimum.at(first, rows.slab, rows.start)
-    return torch.from_numpy(first)

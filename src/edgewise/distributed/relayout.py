@@ -86,12 +86,14 @@ class HeadsPart:
     def forward(self, call: SharedCall, tensors: Tensors) -> tuple[Tensor, Tensor, Any]:
         there = tuple(self._there(call.ranks, x) for x in tensors)
         out, lse = self.attention.forward(there, call)  # type: ignore[arg-type]
-        return self._back(call.ranks, out), lse, (there, out, lse)
+        out = call.with_keys(out, lse)
+        complete = lse.new_zeros(tensors[0].shape[:-1])  # nothing is merged with it
+        return self._back(call.ranks, out), complete, (there, out, lse)
 
     def backward(self, call: SharedCall, tensors: Tensors, state: Any, rest: Rest) -> Tensors:
         there, out, lse = state
         dout = self._there(call.ranks, rest.dout, "heads back")
-        grads = self.attention.backward(there, Rest(out, lse, dout), call)
+        grads = self.attention.backward(there, Rest(out, lse, call.with_keys(dout, lse)), call)
         dq, dk, dv = (self._back(call.ranks, x, "heads back") for x in grads)
         return dq, dk, dv
 

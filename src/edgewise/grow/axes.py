@@ -50,6 +50,7 @@ class AppendedAxes:
     cached: set[str] = field(default_factory=set)  # attention whose keys and values are cached
     static: set[str] = field(default_factory=set)  # derived, and the same for all rows
     masked: Container[str] = ()  # attention whose pairs data chooses, for all rows that may come
+    any_score: bool = False  # whether scores may read positions and tables
 
     def names(self, body: Iterable[nodes.Expression], where: Place | None) -> set[str]:
         """The variables of positions in a body; refuses uses of them that are not incremental."""
@@ -141,7 +142,7 @@ class AppendedAxes:
         if query - {node.query} or key - {node.key} or not query:
             raise refusal(f"`{relation}` attends to positions that it does not have", where)
         tree, added, factor = separate(node.score.tree)
-        if factor is not None or not _of_dot_product(tree):
+        if factor is not None or not (self.any_score or _of_dot_product(tree)):
             raise refusal(f"the score of `{relation}` {_more_than_biases(tree, factor)}", where)
         for n in added:
             if len(self.names((node.score.reads[n],), where)) > 1:

@@ -38,9 +38,16 @@ class KeyValueCache:
         return relation in self.relations
 
     def attend(
-        self, step: AttentionStep, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+        self,
+        step: AttentionStep,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        tables: list[Tensor],
     ) -> Tensor:
         """New queries over all keys so far; each is (batch, shared..., rows, size)."""
+        assert not tables, "scores that read tables do not grow"
         name, rows = step.node.head.relation, q.shape[-2]
         score = S if step.tree is None else step.tree.tree
         k, v = self._appended(name, "key", k, -2), self._appended(name, "value", v, -2)

@@ -212,7 +212,10 @@ class AttentionStep:
             bias = _added(bias, self._present(self.node.key, self.present_keys, None, state))
         q = self.spread(q, len(q))
         k, v = (t if self.node.shared else t.unsqueeze(1) for t in (k, v))
-        return _attend_cached(q, k, v, bias, self, state.cache)
+        tables = list(self.score(state).tables)
+        out = _attend_cached(q, k, v, bias, tables, self, state.cache)
+        asking = self._present(self.node.query, self.present_queries, None, state)
+        return _only(out, asking) if self.present_queries else out
 
     def _joined(
         self,
@@ -310,7 +313,13 @@ def _only(out: Tensor, queries: Tensor | None) -> Tensor:
     like=lambda q, k, v, *_: torch.empty(*q.shape[:-1], v.shape[-1], dtype=q.dtype, device="meta")
 )
 def _attend_cached(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, step: AttentionStep, cache: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    tables: list[Tensor],
+    step: AttentionStep,
+    cache: Any,
 ) -> Tensor:
-    found: Tensor = cache.attend(step, *in_autocast(q, k, v), bias)
+    found: Tensor = cache.attend(step, *in_autocast(q, k, v), bias, tables)
     return found
