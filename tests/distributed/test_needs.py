@@ -5,8 +5,14 @@ import pytest
 from rank_cases import GRAPHS, N
 
 from edgewise.distributed import Shards
-from edgewise.distributed.local_graphs import on_keys, rows_with_keys, without_rows
-from edgewise.distributed.needs import chosen_rows, needs_of, rows_of_tokens
+from edgewise.distributed.local_graphs import (
+    chosen_rows,
+    on_keys,
+    rows_of_tokens,
+    rows_with_keys,
+    without_rows,
+)
+from edgewise.distributed.needs import needs_of
 from edgewise.distributed.token_sets import EMPTY, TokenSet
 
 ORDERS = [{}, {"step": 3}, {"step": 4}, {"paired": True}]

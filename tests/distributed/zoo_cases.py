@@ -10,8 +10,8 @@ N = 21
 SIZES = {
     "vocabulary": 20, "size": 8, "heads": 2, "hidden": 12, "layers": 2, "decoder_layers": 2,
     "length": 32, "dropout": 0.0, "d": 4, "groups": 2, "reach": 4, "span": 6, "ramp": 2, "k": 2,
-    "clip": 2, "radius": 2, "block": 2, "random": 1, "step": 4, "directions": 4, "rounds": 2, "mels": 3,
-    "frames": 2 * N, "far": 20, "memory": 5, "compressed": 3, "image": 8, "patch": 2,
+    "clip": 2, "radius": 2, "block": 2, "random": 1, "step": 4, "directions": 4, "rounds": 2,
+    "mels": 3, "frames": 2 * N, "far": 20, "memory": 5, "compressed": 3, "image": 8, "patch": 2,
 }  # fmt: skip
 MORE = {
     "albert": [{"groups": 1}],

@@ -4,9 +4,10 @@ from edgewise.distributed.collectives import counting
 from edgewise.distributed.model_scale import ModelScale, scale
 from edgewise.distributed.partition import PartitionQuality, partition_of, quality
 from edgewise.distributed.partitioned_model import PartitionedModel, partitioned
+from edgewise.distributed.placement import best_shards
 from edgewise.distributed.rank_model import RankModel, on_mesh
 from edgewise.distributed.shards import Shards
-from edgewise.distributed.simulate import Communication, best_shards, communication
+from edgewise.distributed.simulate import Communication, communication
 from edgewise.distributed.traffic import RowSizes
 
 __all__ = [

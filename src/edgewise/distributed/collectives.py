@@ -84,11 +84,16 @@ class Ranks:
 
         return wait
 
+    def told(self, counts: Ints) -> Ints:
+        """What each rank counts of this one, from a count of every rank."""
+        once = [1] * self.count
+        return self.exchange(self.integers(counts), once, once, "plan")().cpu().numpy()
+
     def request(self, rows: Ints, owner: Ints) -> Requested:
         """Tell the owner of each row that this rank reads it."""
         order = np.argsort(owner, kind="stable")
-        received, once = np.bincount(owner, minlength=self.count).tolist(), [1] * self.count
-        sent = self.exchange(self.integers(received), once, once, "plan")().tolist()
+        received = np.bincount(owner, minlength=self.count).tolist()
+        sent = self.told(received).tolist()
         wanted = self.exchange(self.integers(rows[order]), received, sent, "plan")()
         return Requested(order, received, sent, wanted.cpu().numpy())
 

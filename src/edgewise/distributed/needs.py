@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgewise.distributed.local_graphs import RUNS, rows_of_tokens
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.token_sets import EMPTY, TokenSet, count_inside
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.residues import class_of, symbolic_step
-from edgewise.layouts import Rows, Trapezoids, joined
+from edgewise.layouts import Trapezoids, joined
 from edgewise.layouts.ragged import Ints, ranges
 
-RUNS = 64  # of a rank's tokens: beyond, the rows of all tokens are computed at once
 WORTH = 0.75  # parts are computed for less than this share of the rows that are fetched otherwise
 PARTS = 1.5  # rows of keys that a query in parts costs each rank, about
 
@@ -21,10 +21,12 @@ PARTS = 1.5  # rows of keys that a query in parts costs each rank, about
 @dataclass(frozen=True, eq=False)
 class Needs:
     """Of one rank: the keys that it fetches, and its queries that are computed in parts, on the
-    ranks of their keys."""
+    ranks of their keys. Where queries are computed on ranks that do not have them: those of this
+    rank, and all keys that they read, here or not."""
 
     keys: TokenSet
     parts: TokenSet = EMPTY
+    queries: TokenSet = EMPTY
 
 
 def needs_of(graph: Pattern, shards: Shards, rank: int, *, split: bool = True) -> Needs:
@@ -37,9 +39,8 @@ def needs_of(graph: Pattern, shards: Shards, rank: int, *, split: bool = True) -
     mine = shards.tokens(rank)
     if not mine.count:
         return Needs(EMPTY)
-    of_classes = _of_classes(graph, shards, rank)
-    if of_classes is not None:
-        return Needs(of_classes - mine)
+    if of_classes := _of_classes(graph, shards, rank):
+        return Needs(of_classes.keys - mine)
     p = _of_tokens(graph, shards.n, mine)
     if split:
         long = _long(p, mine, shards.ranks)
@@ -48,42 +49,21 @@ def needs_of(graph: Pattern, shards: Shards, rank: int, *, split: bool = True) -
     return Needs(_reached(p) - mine)
 
 
-def rows_of_tokens(graph: Pattern, n: int, tokens: TokenSet) -> Rows:
-    """The rows of some queries, numbered from 0."""
-    if not len(tokens.start):
-        return graph.rows_between(n, n, 0, 0)
-    if len(tokens.start) == 1:
-        return graph.rows_between(n, n, int(tokens.start[0]), int(tokens.stop[0]))
-    if len(tokens.start) <= RUNS:
-        spans = zip(tokens.start.tolist(), tokens.stop.tolist(), strict=True)
-        return stacked([graph.rows_between(n, n, first, last) for first, last in spans])
-    return chosen_rows(graph.rows(n, n), tokens)
+def moved_needs(graph: Pattern, shards: Shards, rank: int) -> Needs:
+    """What a rank reads that computes the queries which `shards` give it, of whatever rank.
 
-
-def chosen_rows(rows: Rows, chosen: TokenSet) -> Rows:
-    """Some of the rows, numbered from 0."""
-    if len(chosen.start) <= RUNS:
-        spans = zip(chosen.start.tolist(), chosen.stop.tolist(), strict=True)
-        parts = [rows.between(first, last) for first, last in spans]
-        return stacked(parts) if parts else rows.between(0, 0)
-    wide, at = rows.expand(), chosen.list()
-    count = np.diff(wide.ptr)[at]
-    which, flat = ranges(wide.ptr[at], count), np.zeros(int(count.sum()), np.int64)
-    top, ptr = np.arange(len(at) + 1), np.append(0, np.cumsum(count))
-    ends = (wide.start[which], wide.stop[which], flat, flat, wide.step[which])
-    return Rows(len(at), rows.m, top, ptr, *ends)
-
-
-def stacked(several: list[Rows]) -> Rows:
-    """Rows below one another."""
-    down = np.cumsum([0, *(rows.n for rows in several)])
-    along = np.cumsum([0, *(len(rows.start) for rows in several)])
-    top = [rows.top[:-1] + d for rows, d in zip(several, down, strict=False)]
-    ptr = [rows.ptr[:-1] + a for rows, a in zip(several, along, strict=False)]
-    ends = ("start", "stop", "dstart", "dstop", "step")
-    parts = [np.concatenate([getattr(rows, name) for rows in several]) for name in ends]
-    tops, ptrs = np.concatenate([*top, down[-1:]]), np.concatenate([*ptr, along[-1:]])
-    return Rows(int(down[-1]), several[0].m, tops, ptrs, *parts)
+    >>> from edgewise.graphs import causal, window
+    >>> found = moved_needs(causal() - window(0), Shards(4, 2), 1)
+    >>> found.queries.list().tolist(), found.keys.list().tolist()
+    ([2, 3], [0, 1, 2])
+    """
+    mine = shards.tokens(rank)
+    if not mine.count:
+        return Needs(EMPTY)
+    if of_classes := _of_classes(graph, shards, rank):
+        return of_classes
+    p = _of_tokens(graph, shards.n, mine)
+    return Needs(_reached(p), queries=TokenSet.of(p.top, p.bottom))
 
 
 def _of_tokens(graph: Pattern, n: int, tokens: TokenSet) -> Trapezoids:
@@ -99,21 +79,24 @@ def _of_tokens(graph: Pattern, n: int, tokens: TokenSet) -> Trapezoids:
     return Trapezoids(at[p.top], at[p.top] + 1, p.start, p.stop, p.dstart, p.dstop, p.step)
 
 
-def _of_classes(graph: Pattern, shards: Shards, rank: int) -> TokenSet | None:
-    """The keys of a rank where ranks have residue classes, in which all pairs of the graph are."""
+def _of_classes(graph: Pattern, shards: Shards, rank: int) -> Needs | None:
+    """The queries of a rank that have keys, and these, where ranks have residue classes in which
+    all pairs of the graph are."""
     step, n = shards.step, shards.n
     if step == 1 or symbolic_step(graph) % step:
         return None
     inner = class_of(graph, step)
     if inner is None:
         return None
-    found, tokens = [], shards.tokens(rank).list()
+    keys, queries, tokens = [], [], shards.tokens(rank).list()
     for residue in np.unique(tokens % step).tolist():
         of_class = tokens[tokens % step == residue] // step
         size, first, last = -(-(n - residue) // step), int(of_class[0]), int(of_class[-1]) + 1
-        rows = inner.rows_between(size, size, first, last)
-        found.append(_reached(rows.trapezoids()).list() * step + residue)
-    return TokenSet.of_tokens(np.sort(np.concatenate(found)))
+        p = inner.rows_between(size, size, first, last).trapezoids()
+        keys.append(_reached(p).list() * step + residue)
+        queries.append((TokenSet.of(p.top, p.bottom).list() + first) * step + residue)
+    both = (TokenSet.of_tokens(np.sort(np.concatenate(each))) for each in (keys, queries))
+    return Needs(next(both), queries=next(both))
 
 
 def _ends(p: Trapezoids) -> tuple[Ints, Ints, Ints]:

@@ -7,6 +7,8 @@ together, so the gradients of the parts add up.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,7 +22,12 @@ from edgewise.distributed.local_attention import LocalAttention, Rest, SharedCal
 class RankPart(Protocol):
     """A part of the pairs of this rank's queries."""
 
-    def forward(self, call: SharedCall, tensors: Tensors) -> tuple[Tensor, Tensor, Any]:
+    def start(self, call: SharedCall, tensors: Tensors) -> Any:
+        """Send what others need, and do not wait: all parts start before the first computes."""
+
+    def forward(
+        self, call: SharedCall, tensors: Tensors, started: Any
+    ) -> tuple[Tensor, Tensor, Any]:
         """The partial output, its log-sum-exp, and what the backward pass needs."""
 
     def backward(self, call: SharedCall, tensors: Tensors, state: Any, rest: Rest) -> Tensors:
@@ -29,30 +36,48 @@ class RankPart(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Fetch:
-    """Keys of other ranks: how many rows come from each, their order, and what is sent."""
+    """Rows of tensors from their ranks: how many come from each, their order, and what is sent."""
 
     received: list[int]
     order: Tensor | None  # to ascending tokens, where ranks do not have consecutive ones
     sent: list[int]
-    index: Tensor  # the own keys that are sent
-    kind: str
+    index: Tensor  # the own rows that are sent
 
-    def start(self, ranks: Ranks, k: Tensor, v: Tensor) -> Any:
-        both = torch.cat([k, v], -1).transpose(0, 1).index_select(0, self.index)
-        return ranks.exchange(both, self.sent, self.received, self.kind)
+    def start(self, ranks: Ranks, kind: str, *tensors: Tensor) -> Callable[[], tuple[Tensor, ...]]:
+        """Tensors (..., rows, size) as they are here → with the rows that this rank fetches."""
+        rows = _rows_of(*tensors).index_select(0, self.index)
+        wait = ranks.exchange(rows, self.sent, self.received, kind)
 
-    def finish(self, wait: Any, d: int) -> tuple[Tensor, Tensor]:
-        both = wait()
-        both = both if self.order is None else both.index_select(0, self.order)
-        both = both.transpose(0, 1)
-        return both[..., :d].contiguous(), both[..., d:].contiguous()
+        def finish() -> tuple[Tensor, ...]:
+            found = wait()
+            found = found if self.order is None else found.index_select(0, self.order)
+            return _split_rows(found, *tensors)
 
-    def back(self, ranks: Ranks, dk: Tensor, dv: Tensor) -> Any:
-        """The gradients of fetched keys, to their ranks."""
-        both = torch.cat([dk, dv], -1).transpose(0, 1)
+        return finish
+
+    def back(self, ranks: Ranks, kind: str, *tensors: Tensor) -> Callable[[], tuple[Tensor, ...]]:
+        """What was computed of fetched rows, to their ranks: for each row that was sent."""
+        rows = _rows_of(*tensors)
         if self.order is not None:
-            both = torch.empty_like(both).index_copy_(0, self.order, both)
-        return ranks.exchange(both.contiguous(), self.received, self.sent, f"{self.kind} back")
+            rows = torch.empty_like(rows).index_copy_(0, self.order, rows)
+        wait = ranks.exchange(rows, self.received, self.sent, kind)
+        return lambda: _split_rows(wait(), *tensors)
+
+
+def _rows_of(*tensors: Tensor) -> Tensor:
+    """(rows, everything else) of tensors whose rows are the axis before the last."""
+    return torch.cat([x.movedim(-2, 0).flatten(1) for x in tensors], 1)
+
+
+def _split_rows(rows: Tensor, *like: Tensor) -> tuple[Tensor, ...]:
+    """Tensors of other numbers of rows than `like`, from their rows side by side."""
+    widths = [math.prod((*x.shape[:-2], x.shape[-1])) for x in like]
+    shapes = [(len(rows), *x.shape[:-2], x.shape[-1]) for x in like]
+    parts = rows.split(widths, 1)
+    return tuple(
+        part.reshape(shape).movedim(0, -2).contiguous()
+        for part, shape in zip(parts, shapes, strict=True)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +88,19 @@ class ExchangePart:
     fetch: Fetch
     remote: LocalAttention | None  # None where no rank fetches any
     queries: Tensor | None  # which queries have remote keys; None for all
+    kind: str
 
-    def forward(self, call: SharedCall, tensors: Tensors) -> tuple[Tensor, Tensor, Any]:
-        q, k, v = tensors
-        wait = None if self.remote is None else self.fetch.start(call.ranks, k, v)
+    def start(self, call: SharedCall, tensors: Tensors) -> Any:
+        _, k, v = tensors
+        return None if self.remote is None else self.fetch.start(call.ranks, self.kind, k, v)
+
+    def forward(
+        self, call: SharedCall, tensors: Tensors, started: Any
+    ) -> tuple[Tensor, Tensor, Any]:
         out, lse = self.own.forward(tensors, call)
-        if wait is None or self.remote is None:
+        if self.remote is None:
             return out, lse, None
-        far = self.fetch.finish(wait, k.shape[-1])
+        q, far = tensors[0], started()
         some = q if self.queries is None else q.index_select(2, self.queries)
         merged = merge((out, lse), self.remote.forward((some, *far), call), self.queries)
         return *merged, far
@@ -84,12 +114,14 @@ class ExchangePart:
             some = q.index_select(2, at)
             of_rest = Rest(*(x.index_select(2, at) for x in rest))
         far_q, far_k, far_v = self.remote.backward((some, *state), of_rest, call)
-        wait = self.fetch.back(call.ranks, far_k, far_v)
+        wait = self.fetch.back(call.ranks, f"{self.kind} back", far_k, far_v)
         dq, dk, dv = self.own.backward(tensors, rest, call)
         dq = dq + far_q if at is None else dq.index_add(2, at, far_q.to(dq.dtype))
-        both, d = wait().transpose(0, 1), dk.shape[-1]
-        dk = dk.index_add(1, self.fetch.index, both[..., :d].to(dk.dtype))
-        return dq, dk, dv.index_add(1, self.fetch.index, both[..., d:].to(dv.dtype))
+        dk, dv = (
+            grad.index_add(1, self.fetch.index, more.to(grad.dtype))
+            for grad, more in zip((dk, dv), wait(), strict=True)
+        )
+        return dq, dk, dv
 
 
 def merge(
@@ -111,11 +143,11 @@ def run_parts(
     parts: tuple[RankPart, ...], call: SharedCall, tensors: Tensors
 ) -> tuple[Tensor, Tensor, list[Any]]:
     """All parts one after another, merged by log-sum-exp."""
-    first, *others = parts
-    out, lse, state = first.forward(call, tensors)
+    started = [part.start(call, tensors) for part in parts]
+    out, lse, state = parts[0].forward(call, tensors, started[0])
     states = [state]
-    for part in others:
-        more, of_more, state = part.forward(call, tensors)
+    for part, begun in zip(parts[1:], started[1:], strict=True):
+        more, of_more, state = part.forward(call, tensors, begun)
         out, lse = merge((out, lse), (more, of_more), None)
         states.append(state)
     return out, lse, states

@@ -11,21 +11,30 @@ import torch
 
 from edgewise.distributed.collectives import Ranks
 from edgewise.distributed.local_attention import LocalAttention
-from edgewise.distributed.local_graphs import on_keys, rows_with_keys, without_rows
-from edgewise.distributed.needs import Needs, chosen_rows, needs_of, rows_of_tokens
+from edgewise.distributed.local_graphs import (
+    chosen_rows,
+    on_keys,
+    rows_of_tokens,
+    rows_with_keys,
+    without_rows,
+)
+from edgewise.distributed.needs import Needs
 from edgewise.distributed.rank_parts import ExchangePart, Fetch, RankPart
-from edgewise.distributed.relayout import HeadsPart, Relayout
+from edgewise.distributed.relayout import HeadsPart, MovedQueries
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.split_queries import SplitQueries
 from edgewise.distributed.token_sets import TokenSet
-from edgewise.distributed.traffic import (
-    RowSizes,
-    Traffic,
-    heads_back,
-    part_back,
-    relayout_back,
+from edgewise.distributed.traffic import Counts, RowSizes, heads_back, part_back
+from edgewise.distributed.ways import (
+    GATHER,
+    HEADS,
+    Decision,
+    SharedPart,
+    Way,
+    decide,
+    part_needs,
+    ways_of,
 )
-from edgewise.distributed.ways import GATHER, HEADS, Decision, SharedPart, Way, decide, ways_of
 from edgewise.graphs.pattern import Pattern
 from edgewise.ground.masks.pattern import pattern_of_rows
 from edgewise.layouts.ragged import Ints
@@ -64,27 +73,30 @@ def remember(ranks: Ranks, key: object, plan: RankPlan) -> None:
 def build_plan(ranks: Ranks, graph: Pattern, home: Shards, sizes: RowSizes) -> RankPlan:
     """The plan that all ranks agree on."""
     mine: dict[SharedPart, Needs] = {}
-    counted: dict[SharedPart, tuple[Ints, Ints]] = {}
+    counted: dict[SharedPart, Counts] = {}
     parts = {part: None for way in ways_of(graph, home, sizes) for part in way.parts}
+    own, numbers = home.tokens(ranks.rank), []
     for part in parts:
-        mine[part] = needs_of(part.graph, part.shards, ranks.rank, split=not sizes.at_home)
-    numbers = [n for part in parts for n in (mine[part].keys.count, mine[part].parts.count)]
+        found = mine[part] = part_needs(part, home, sizes, ranks.rank)
+        moved = found.queries - own
+        returned = ranks.told(np.bincount(home.owner(moved.list()), minlength=ranks.count))
+        numbers += [(found.keys - own).count, found.parts.count, moved.count, int(returned.sum())]
     every = ranks.gather(ranks.integers(numbers)).cpu().numpy()
     for at, part in enumerate(parts):
-        counted[part] = every[:, 2 * at], every[:, 2 * at + 1]
+        counted[part] = Counts(*every[:, 4 * at : 4 * at + 4].T)
     decision = decide(graph, home, sizes, counted.__getitem__)
     way, rank = decision.way, ranks.rank
     received = {kind: int(count[rank]) for kind, count in decision.received.items()}
     builder = _PartBuilder(ranks, home, sizes)
     if way.kind == HEADS:
-        found: list[RankPart] = [builder.heads(graph)]
+        built: list[RankPart] = [builder.heads(graph)]
     else:
-        found = []
+        built = []
         for part in way.parts:
-            found += builder.part(part, mine[part], counted[part][1], way)
+            built += builder.part(part, mine[part], counted[part], way)
     back = {kind: size for kind, size in builder.back.items() if size}
     forward = {kind: size for kind, size in received.items() if size}
-    return RankPlan(sizes, decision, tuple(found), forward, back, home.tokens(rank))
+    return RankPlan(sizes, decision, tuple(built), forward, back, own)
 
 
 class _PartBuilder:
@@ -94,21 +106,21 @@ class _PartBuilder:
         self.ranks, self.home, self.sizes = ranks, home, sizes
         self.back: dict[str, int] = {}
 
-    def _add(self, traffic: Traffic) -> None:
-        """What this rank receives of it."""
-        for kind, size in traffic.items():
-            self.back[kind] = self.back.get(kind, 0) + int(size[self.ranks.rank])
+    def _add(self, kind: str, size: int) -> None:
+        self.back[kind] = self.back.get(kind, 0) + size
 
-    def part(self, part: SharedPart, needs: Needs, split: Ints, way: Way) -> list[RankPart]:
+    def part(self, part: SharedPart, needs: Needs, counts: Counts, way: Way) -> list[RankPart]:
         """Of a way that exchanges keys."""
+        if part.shards != self.home:
+            return [self._moved(part, needs, counts)]
         if way.kind == GATHER:
-            everything = TokenSet.of([0], [part.shards.n])
-            needs, split = Needs(everything - part.shards.tokens(self.ranks.rank)), split * 0
-        kind = "gathered keys" if way.kind == GATHER else "keys"
-        found: list[RankPart] = [self._exchange(part, needs, kind)]
-        if split.any():
-            found.append(self._split(part, needs, split))
-        return found if part.shards == self.home else [self._reordered(part.shards, found)]
+            everything = TokenSet.of([0], [self.home.n])
+            everywhere = Needs(everything - self.home.tokens(self.ranks.rank))
+            return [self._exchange(part, everywhere, "gathered keys")]
+        found: list[RankPart] = [self._exchange(part, needs, "keys")]
+        if counts.parts.any():
+            found.append(self._split(part, needs, counts.parts))
+        return found
 
     def _exchange(self, part: SharedPart, needs: Needs, kind: str) -> RankPart:
         own = part.shards.tokens(self.ranks.rank)
@@ -117,25 +129,24 @@ class _PartBuilder:
             rows = without_rows(rows, TokenSet.of_tokens(own.place(needs.parts.list())))
         tokens = own.list()
         local = LocalAttention(pattern_of_rows(on_keys(rows, own)), tokens, tokens)
-        fetch = self._fetch(part.shards, own, needs.keys, kind)
+        fetch = self._fetch(needs.keys)
+        self._add(f"{kind} back", sum(fetch.sent) * self.sizes.key)
         if not int(self.ranks.gather(self.ranks.integers([needs.keys.count])).sum()):
-            return ExchangePart(local, fetch, None, None)
+            return ExchangePart(local, fetch, None, None, kind)
         far = on_keys(rows, needs.keys)
         some = rows_with_keys(far)
         at = None if some.count == rows.n else torch.from_numpy(some.list()).to(self.ranks.device)
         graph = pattern_of_rows(far if at is None else chosen_rows(far, some))
         remote = LocalAttention(graph, tokens[some.list()], needs.keys.list())
-        return ExchangePart(local, fetch, remote, at)
+        return ExchangePart(local, fetch, remote, at, kind)
 
-    def _fetch(self, shards: Shards, own: TokenSet, keys: TokenSet, kind: str) -> Fetch:
-        ranks, tokens = self.ranks, keys.list()
-        order, received, sent, wanted = ranks.request(tokens, shards.owner(tokens))
+    def _fetch(self, rows: TokenSet) -> Fetch:
+        ranks, tokens, own = self.ranks, rows.list(), self.home.tokens(self.ranks.rank)
+        order, received, sent, wanted = ranks.request(tokens, self.home.owner(tokens))
         index = ranks.integers(own.place(wanted) if len(wanted) else wanted)
         ascending = bool((order[1:] > order[:-1]).all())
         place = None if ascending else ranks.integers(np.argsort(order))
-        name = f"{kind} back"  # of the others no rank knows how much they send
-        self.back[name] = self.back.get(name, 0) + sum(sent) * self.sizes.key
-        return Fetch(received, place, sent, index, kind)
+        return Fetch(received, place, sent, index)
 
     def _split(self, part: SharedPart, needs: Needs, split: Ints) -> RankPart:
         ranks, shards = self.ranks, part.shards
@@ -147,22 +158,21 @@ class _PartBuilder:
         attention = LocalAttention(pattern_of_rows(rows), every[order], own.list())
         mine = torch.from_numpy(own.place(needs.parts.list())) if needs.parts.count else None
         mine = torch.zeros(0, dtype=torch.int64) if mine is None else mine
-        self._add(part_back(split, self.sizes))
+        for kind, size in part_back(split, self.sizes).items():
+            self._add(kind, int(size[ranks.rank]))
         straight = bool((order[1:] > order[:-1]).all())
         place = None if straight else ranks.integers(order)
         return SplitQueries(attention, split, mine.to(ranks.device), place)
 
-    def _reordered(self, other: Shards, parts: list[RankPart]) -> RankPart:
-        ranks, home, rank = self.ranks, self.home, self.ranks.rank
-        here, there = home.tokens(rank).list(), other.tokens(rank).list()
-        goes, comes = other.owner(here), home.owner(there)
-        index = np.argsort(goes, kind="stable")
-        arrives = np.argsort(comes, kind="stable")  # by rank, then token
-        sent = np.bincount(goes, minlength=ranks.count).tolist()
-        received = np.bincount(comes, minlength=ranks.count).tolist()
-        self._add(relayout_back(home, other, self.sizes))
-        order = ranks.integers(np.argsort(arrives))
-        return Relayout(sent, ranks.integers(index), received, order, tuple(parts))
+    def _moved(self, part: SharedPart, needs: Needs, counts: Counts) -> RankPart:
+        queries, keys = self._fetch(needs.queries), self._fetch(needs.keys)
+        rows = on_keys(rows_of_tokens(part.graph, self.home.n, needs.queries), needs.keys)
+        attention = LocalAttention(pattern_of_rows(rows), needs.queries.list(), needs.keys.list())
+        rank, sizes = self.ranks.rank, self.sizes
+        sent = sum(keys.sent) - keys.sent[rank]  # of the others no rank knows how much they send
+        back = int(counts.returned[rank]) * sizes.query + sent * sizes.key
+        self._add("other order back", int(counts.queries[rank]) * sizes.rest + back)
+        return MovedQueries(queries, keys, attention)
 
     def heads(self, graph: Pattern) -> RankPart:
         home, ranks, sizes = self.home, self.ranks, self.sizes
@@ -171,5 +181,5 @@ class _PartBuilder:
         place = None if home.is_contiguous else ranks.integers(np.argsort(tokens))
         everyone = np.arange(home.n)
         attention = LocalAttention(graph, everyone, everyone)
-        self._add(heads_back(home, sizes))
+        self._add("heads back", int(heads_back(home, sizes)["heads back"][ranks.rank]))
         return HeadsPart(attention, counts, place, sizes.batch)

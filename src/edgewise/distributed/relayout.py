@@ -1,8 +1,7 @@
-"""Rows on other ranks in between: tokens in another order, or all tokens of some heads."""
+"""Rows on other ranks in between: some queries and keys, or all tokens of some heads."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,67 +10,53 @@ from torch import Tensor
 
 from edgewise.distributed.collectives import Ranks
 from edgewise.distributed.local_attention import LocalAttention, Rest, SharedCall, Tensors
-from edgewise.distributed.rank_parts import RankPart, run_backward, run_parts
+from edgewise.distributed.rank_parts import Fetch
 
 
 @dataclass(frozen=True, eq=False)
-class Relayout:
-    """Tokens in another order on ranks, for parts that need less there."""
+class MovedQueries:
+    """Queries that are computed on other ranks, where their keys are or are fetched to as well."""
 
-    sent: list[int]
-    index: Tensor  # own rows in the order of the ranks they go to
-    received: list[int]
-    order: Tensor  # from the order in which rows arrive to ascending tokens
-    parts: tuple[RankPart, ...]
+    queries: Fetch
+    keys: Fetch
+    attention: LocalAttention
 
-    def _there(self, ranks: Ranks, x: Tensor, kind: str) -> Tensor:
-        """Rows (n, ...) in the other order."""
-        found = ranks.exchange(x.index_select(0, self.index), self.sent, self.received, kind)()
-        return found.index_select(0, self.order)
-
-    def _back(self, ranks: Ranks, x: Tensor, kind: str) -> Tensor:
-        rows = torch.empty_like(x).index_copy_(0, self.order, x)
-        found = ranks.exchange(rows, self.received, self.sent, kind)()
-        return torch.empty_like(found).index_copy_(0, self.index, found)
-
-    def forward(self, call: SharedCall, tensors: Tensors) -> tuple[Tensor, Tensor, Any]:
+    def start(self, call: SharedCall, tensors: Tensors) -> Any:
         q, k, v = tensors
         kind = "other order"
-        rows = self._there(call.ranks, _rows_of(q, k, v), kind)
-        there: Any = _split_rows(rows, q, k, v)
-        out, lse, states = run_parts(self.parts, call, there)
-        back = self._back(call.ranks, _rows_of(out), kind)
-        sums = self._back(call.ranks, _rows_of(lse[..., None]), kind)
-        (found,), (of_lse,) = _split_rows(back, out), _split_rows(sums, lse[..., None])
-        return found, of_lse[..., 0], (there, states)
+        wait = self.queries.start(call.ranks, kind, q)
+        return wait, self.keys.start(call.ranks, kind, k, v)
+
+    def forward(
+        self, call: SharedCall, tensors: Tensors, started: Any
+    ) -> tuple[Tensor, Tensor, Any]:
+        q, v = tensors[0], tensors[2]
+        there: Any = (*started[0](), *started[1]())
+        out, lse = self.attention.forward(there, call)
+        waits = [self.queries.back(call.ranks, "other order", x) for x in (out, lse[..., None])]
+        (some,), (sums,) = (wait() for wait in waits)
+        into = q.new_zeros(*q.shape[:3], v.shape[-1])
+        none = lse.new_full(q.shape[:3], -torch.inf)
+        at = self.queries.index
+        return into.index_copy(2, at, some), none.index_copy(2, at, sums[..., 0]), there
 
     def backward(self, call: SharedCall, tensors: Tensors, state: Any, rest: Rest) -> Tensors:
-        there, states = state
         kind = "other order back"
-        both = self._there(call.ranks, _rows_of(rest.out, rest.dout), kind)
-        out, dout = _split_rows(both, rest.out, rest.dout)
-        sums = self._there(call.ranks, _rows_of(rest.lse[..., None]), kind)
-        (lse,) = _split_rows(sums, rest.lse[..., None])
-        grads = run_backward(self.parts, call, there, states, Rest(out, lse[..., 0], dout))
-        found = _split_rows(self._back(call.ranks, _rows_of(*grads), kind), *tensors)
-        return found[0], found[1], found[2]
-
-
-def _rows_of(*tensors: Tensor) -> Tensor:
-    """(rows, everything else) of tensors whose rows are the axis before the last."""
-    flat = [x.movedim(-2, 0).reshape(x.shape[-2], -1) for x in tensors]
-    return torch.cat(flat, 1)
-
-
-def _split_rows(rows: Tensor, *like: Tensor) -> tuple[Tensor, ...]:
-    """Tensors of other numbers of rows than `like`, from their rows side by side."""
-    widths = [math.prod((*x.shape[:-2], x.shape[-1])) for x in like]
-    shapes = [(len(rows), *x.shape[:-2], x.shape[-1]) for x in like]
-    parts = rows.split(widths, 1)
-    return tuple(
-        part.reshape(shape).movedim(0, -2).contiguous()
-        for part, shape in zip(parts, shapes, strict=True)
-    )
+        both = self.queries.start(call.ranks, kind, rest.out, rest.dout)
+        sums = self.queries.start(call.ranks, kind, rest.lse[..., None])
+        (out, dout), (lse,) = both(), sums()
+        grads = self.attention.backward(state, Rest(out, lse[..., 0], dout), call)
+        waits = (
+            self.queries.back(call.ranks, kind, grads[0]),
+            self.keys.back(call.ranks, kind, *grads[1:]),
+        )
+        found = (*waits[0](), *waits[1]())
+        places = (self.queries.index, self.keys.index, self.keys.index)
+        dq, dk, dv = (
+            torch.zeros_like(x).index_add(-2, at, grad.to(x.dtype))
+            for x, at, grad in zip(tensors, places, found, strict=True)
+        )
+        return dq, dk, dv
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +68,12 @@ class HeadsPart:
     order: Tensor | None  # to ascending tokens
     batch: int
 
-    def forward(self, call: SharedCall, tensors: Tensors) -> tuple[Tensor, Tensor, Any]:
+    def start(self, call: SharedCall, tensors: Tensors) -> Any:
+        return None
+
+    def forward(
+        self, call: SharedCall, tensors: Tensors, started: Any
+    ) -> tuple[Tensor, Tensor, Any]:
         there = tuple(self._there(call.ranks, x) for x in tensors)
         out, lse = self.attention.forward(there, call)  # type: ignore[arg-type]
         out = call.with_keys(out, lse)

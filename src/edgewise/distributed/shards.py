@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -22,7 +23,8 @@ class Shards:
 
     Contiguous: rank r of P has ⌊n·r/P⌋ ≤ i < ⌊n·(r+1)/P⌋. With `step` s > 1 the tokens are cut in
     the order of i mod s, so that a strided graph stays on its rank. `paired` cuts 2P pieces, of
-    which rank r has r and 2P-1-r: causal attention is then equal work for all.
+    which rank r has r and 2P-1-r: causal attention is then equal work for all. `cuts` are the first
+    tokens of the ranks from the second on, where contiguous tokens are cut elsewhere.
 
     >>> [Shards(8, 2).tokens(r).list().tolist() for r in range(2)]
     [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -30,21 +32,48 @@ class Shards:
     [[0, 2, 4, 6], [1, 3, 5, 7]]
     >>> [Shards(8, 2, paired=True).tokens(r).list().tolist() for r in range(2)]
     [[0, 1, 6, 7], [2, 3, 4, 5]]
+    >>> [Shards(8, 2, cuts=(3,)).tokens(r).list().tolist() for r in range(2)]
+    [[0, 1, 2], [3, 4, 5, 6, 7]]
     """
 
     n: int
     ranks: int
     step: int = 1
     paired: bool = False
+    cuts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         integer(self.n, "n")
         integer(self.ranks, "ranks", 1)
         integer(self.step, "step", 1)
-        if self.paired and self.step > 1:
+        if self.paired + (self.step > 1) + bool(self.cuts) > 1:
             raise BadShards(
-                "shards are `paired` or cut by a `step`, not both", caller(), "leave out one"
+                "shards are `paired`, in the order of a `step` or have `cuts`, one of these",
+                caller(),
+                "leave out the others",
             )
+        if self.cuts:
+            self._check_cuts()
+
+    def _check_cuts(self) -> None:
+        ends = (0, *[integer(cut, "cuts") for cut in self.cuts], self.n)
+        if len(ends) != self.ranks + 1 or any(a > b for a, b in pairwise(ends)):
+            raise BadShards(
+                f"{len(self.cuts)} cuts of {self.n} tokens for {self.ranks} ranks",
+                caller(),
+                f"give {self.ranks - 1} tokens from 0 to {self.n} that ascend: those at which the "
+                "next rank begins",
+            )
+        object.__setattr__(self, "cuts", tuple(ends[1:-1]))
+
+    @property
+    def bounds(self) -> Ints:
+        """Where the tokens of each rank begin and end, in the order in which they are cut.
+
+        >>> Shards(9, 2).bounds.tolist()
+        [0, 4, 9]
+        """
+        return np.array([0, *self.cuts, self.n]) if self.cuts else _bounds(self.n, self.ranks)
 
     @property
     def is_contiguous(self) -> bool:
@@ -81,7 +110,7 @@ class Shards:
             piece = np.searchsorted(_bounds(self.n, 2 * self.ranks), tokens, side="right") - 1
             return np.minimum(piece, 2 * self.ranks - 1 - piece)
         place = _place(tokens, self.n, self.step) if self.step > 1 else tokens
-        return np.searchsorted(_bounds(self.n, self.ranks), place, side="right") - 1
+        return np.searchsorted(self.bounds, place, side="right") - 1
 
     def take(self, x: Tensor, rank: int, dim: int = -2) -> Tensor:
         """The rows of a rank, of a tensor with all tokens along `dim`.
@@ -123,7 +152,7 @@ def _tokens(shards: Shards, rank: int) -> TokenSet:
         bounds = _bounds(n, 2 * ranks)
         at = np.array([rank, 2 * ranks - 1 - rank])
         return TokenSet.of(bounds[at], bounds[at + 1])
-    first, last = n * rank // ranks, n * (rank + 1) // ranks
+    first, last = shards.bounds[rank : rank + 2].tolist()
     if step == 1:
         return TokenSet.of([first], [last])
     return TokenSet.of_tokens(np.sort(_at_place(np.arange(first, last), n, step)))

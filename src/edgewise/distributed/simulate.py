@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from edgewise.distributed.errors import BadShards
-from edgewise.distributed.needs import Needs, needs_of, rows_of_tokens
+from edgewise.distributed.local_graphs import rows_of_tokens
+from edgewise.distributed.needs import Needs
 from edgewise.distributed.present import table
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.token_sets import EMPTY, TokenSet, count_inside, coverage
 from edgewise.distributed.traffic import (
+    Counts,
     RowSizes,
     Traffic,
     added,
@@ -22,16 +24,24 @@ from edgewise.distributed.traffic import (
     gather_traffic,
     heads_back,
     heads_traffic,
+    moved_back,
     part_back,
-    relayout_back,
     worst,
 )
-from edgewise.distributed.ways import EXCHANGE, GATHER, HEADS, Decision, SharedPart, decide
+from edgewise.distributed.ways import (
+    EXCHANGE,
+    GATHER,
+    HEADS,
+    Decision,
+    SharedPart,
+    decide,
+    describe,
+    part_needs,
+)
 from edgewise.errors import caller
 from edgewise.graphs.checks import integer
 from edgewise.graphs.errors import NotAPattern
 from edgewise.graphs.pattern import Pattern
-from edgewise.graphs.residues import symbolic_step
 from edgewise.layouts.ragged import Ints, ranges
 
 
@@ -64,7 +74,7 @@ class Communication:
         found = dict(self.decision.received)
         if "keys" in found:
             every = np.zeros_like(found["keys"])
-            for part in self.decision.way.parts:
+            for part in (part for part in self.decision.way.parts if part.shards == self.home):
                 every += _broadcast(self.needs[part]) * self.sizes.key
             found = {"halo": found["keys"] - every, "broadcast": every, **found}
             del found["keys"]
@@ -81,11 +91,12 @@ class Communication:
         found: list[Traffic] = []
         for part in way.parts:
             needs = self.needs[part]
-            _, split = counts_of(needs)
-            found.append({"keys back": _sent(needs, part.shards) * sizes.key})
-            found.append(part_back(split, sizes))
-            if part.shards != home:
-                found.append(relayout_back(home, part.shards, sizes))
+            counts, sent = counts_of(needs, home), _sent(needs, home)
+            if part.shards == home:
+                found.append({"keys back": sent * sizes.key})
+                found.append(part_back(counts.parts, sizes))
+            else:
+                found.append(moved_back(counts, sent, sizes))
         return {kind: count for kind, count in added(found).items() if count.any()}
 
     @property
@@ -159,7 +170,7 @@ class Communication:
             "query_heads": self.sizes.heads,
             "key_heads": self.sizes.shared,
             "size": self.sizes.d,
-            "way": describe(self.decision, self.home),
+            "way": describe(self.decision.way, self.home),
             "received": {kind: int(count.max()) for kind, count in self.received.items()},
             "worst": self.worst,
             "worst_back": self.worst_back,
@@ -202,11 +213,10 @@ def communication(
     sizes = RowSizes() if sizes is None else sizes
     needs: dict[SharedPart, list[Needs]] = {}
 
-    def counts(part: SharedPart) -> tuple[Ints, Ints]:
+    def counts(part: SharedPart) -> Counts:
         if part not in needs:
-            every, split = range(part.shards.ranks), not sizes.at_home
-            needs[part] = [needs_of(part.graph, part.shards, rank, split=split) for rank in every]
-        return counts_of(needs[part])
+            needs[part] = [part_needs(part, home, sizes, rank) for rank in range(home.ranks)]
+        return counts_of(needs[part], home)
 
     return Communication(graph, home, sizes, decide(graph, home, sizes, counts), needs)
 
@@ -224,29 +234,6 @@ def _home(tokens: int | None, ranks: int | None, shards: Shards | None) -> Shard
     return shards
 
 
-def best_shards(graph: Pattern, n: int, ranks: int) -> Shards:
-    """The order of tokens that suits a graph, where data can be given to ranks in any: by residue
-    for strided graphs, else contiguous.
-
-    >>> from edgewise.graphs import causal, strided
-    >>> best_shards(causal() & strided(64), 4096, 8)
-    Shards(n=4096, ranks=8, step=64, paired=False)
-    """
-    step = symbolic_step(graph)
-    return Shards(n, ranks, step=step) if 1 < step <= n else Shards(n, ranks)
-
-
-def describe(decision: Decision, home: Shards) -> str:
-    """The way in words."""
-    if decision.way.kind != EXCHANGE:
-        return decision.way.kind
-    parts = [
-        "as it is" if part.shards == home else f"in the order of i mod {part.shards.step}"
-        for part in decision.way.parts
-    ]
-    return EXCHANGE if parts == ["as it is"] else f"{EXCHANGE}, {', then '.join(parts)}"
-
-
 def _broadcast(needs: list[Needs]) -> Ints:
     """How many of the keys that each rank fetches all other ranks fetch as well."""
     ranks = len(needs)
@@ -257,14 +244,11 @@ def _broadcast(needs: list[Needs]) -> Ints:
     return np.array([(one.keys & every).count for one in needs], np.int64)
 
 
-def _sent(needs: list[Needs], shards: Shards) -> Ints:
+def _sent(needs: list[Needs], home: Shards) -> Ints:
     """How many keys of each rank the others fetch, counted once for each."""
-    low, high, cover = coverage([one.keys for one in needs])
-    out = np.zeros(shards.ranks, np.int64)
-    if len(low):
-        for rank in range(shards.ranks):
-            out[rank] = (count_inside(low, high, shards.tokens(rank)) * cover).sum()
-    return out
+    low, high, cover = coverage([one.keys - home.tokens(r) for r, one in enumerate(needs)])
+    owner, times = home.owner(ranges(low, high - low)), np.repeat(cover, high - low)
+    return np.bincount(owner, times, minlength=home.ranks).astype(np.int64)
 
 
 def _pairs(part: SharedPart, needs: list[Needs]) -> Ints:

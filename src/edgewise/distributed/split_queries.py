@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +29,14 @@ class SplitQueries:
     mine: Tensor
     order: Tensor | None  # from the order of ranks to ascending tokens
 
-    def forward(self, call: SharedCall, tensors: Tensors) -> tuple[Tensor, Tensor, Any]:
+    def start(self, call: SharedCall, tensors: Tensors) -> Any:
+        return self._spread(call.ranks, tensors[0].index_select(2, self.mine), "queries")
+
+    def forward(
+        self, call: SharedCall, tensors: Tensors, started: Any
+    ) -> tuple[Tensor, Tensor, Any]:
         q, k, v = tensors
-        every = self._spread(call.ranks, q.index_select(2, self.mine), "queries")
+        every = started()
         out, lse = self.attention.forward((every, k, v), call)
         out, lse = self._merged(call.ranks, self._unsorted(out), self._unsorted(lse))
         into = torch.zeros(*q.shape[:3], v.shape[-1], dtype=q.dtype, device=q.device)
@@ -41,8 +47,9 @@ class SplitQueries:
         _, k, v = tensors
         mine = [x.index_select(2, self.mine) for x in rest]
         ranks, kind = call.ranks, "queries back"
-        both = self._spread(ranks, torch.cat([mine[0], mine[2]], -1), kind)
-        lse = self._spread(ranks, mine[1][..., None], kind)[..., 0]
+        wait = self._spread(ranks, torch.cat([mine[0], mine[2]], -1), kind)
+        lse = self._spread(ranks, mine[1][..., None], kind)()[..., 0]
+        both = wait()
         dv_ = rest.out.shape[-1]
         of_all = Rest(both[..., :dv_].contiguous(), lse.contiguous(), both[..., dv_:].contiguous())
         dq, dk, dv = self.attention.backward((state, k, v), of_all, call)
@@ -50,14 +57,18 @@ class SplitQueries:
         zero = torch.zeros_like(tensors[0])
         return zero.index_copy(2, self.mine, found.to(zero.dtype)), dk, dv
 
-    def _spread(self, ranks: Ranks, x: Tensor, kind: str) -> Tensor:
+    def _spread(self, ranks: Ranks, x: Tensor, kind: str) -> Callable[[], Tensor]:
         """The queries of all ranks, in ascending order, from those of this one (b, g, own, d)."""
         own = x.permute(2, 0, 1, 3).contiguous()
         sent = [len(own)] * ranks.count
         wait = ranks.exchange(own.repeat(ranks.count, 1, 1, 1), sent, self.counts.tolist(), kind)
-        found = wait()
-        found = found if self.order is None else found.index_select(0, self.order)
-        return found.permute(1, 2, 0, 3).contiguous()
+
+        def finish() -> Tensor:
+            found = wait()
+            found = found if self.order is None else found.index_select(0, self.order)
+            return found.permute(1, 2, 0, 3).contiguous()
+
+        return finish
 
     def _unsorted(self, x: Tensor) -> Tensor:
         """From ascending tokens to the order of ranks."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -96,21 +97,15 @@ def merge_traffic(counts: Ints, sizes: RowSizes, cell: int) -> tuple[Ints, Ints]
     return merged, (np.diff(ends) - np.maximum(both, 0)) * cell
 
 
-def exchange_traffic(keys: Ints, parts: Ints, sizes: RowSizes) -> dict[str, Ints]:
-    """Of ranks that fetch so many keys, and have so many queries in parts."""
-    return {"keys": keys * sizes.key, **part_traffic(parts, sizes)}
+def exchange_traffic(counts: Counts, sizes: RowSizes) -> dict[str, Ints]:
+    """Of ranks that fetch keys, and have queries in parts."""
+    return {"keys": counts.keys * sizes.key, **part_traffic(counts.parts, sizes)}
 
 
-def moved(here: Shards, there: Shards) -> Ints:
-    """How many tokens each rank receives where all move from `here` to `there`."""
-    ranks = range(here.ranks)
-    return np.array([(there.tokens(r) - here.tokens(r)).count for r in ranks], np.int64)
-
-
-def relayout_traffic(home: Shards, other: Shards, sizes: RowSizes) -> dict[str, Ints]:
-    """Queries, keys and values to another order of tokens, partial results back."""
-    there, back = moved(home, other), moved(other, home)
-    return {"other order": there * (sizes.query + sizes.key) + back * sizes.part}
+def moved_traffic(counts: Counts, sizes: RowSizes) -> dict[str, Ints]:
+    """Of queries that other ranks compute: they and their keys go there, partial results back."""
+    there = counts.queries * sizes.query + counts.keys * sizes.key
+    return {"other order": there + counts.returned * sizes.part}
 
 
 def heads_traffic(home: Shards, sizes: RowSizes) -> dict[str, Ints]:
@@ -136,10 +131,10 @@ def part_back(counts: Ints, sizes: RowSizes) -> dict[str, Ints]:
     return {"queries back": (total - counts) * sizes.rest, "partial results back": merged + back}
 
 
-def relayout_back(home: Shards, other: Shards, sizes: RowSizes) -> dict[str, Ints]:
-    """Outputs to another order of tokens, gradients back."""
-    there, back = moved(home, other), moved(other, home)
-    return {"other order back": there * sizes.rest + back * (sizes.query + sizes.key)}
+def moved_back(counts: Counts, sent: Ints, sizes: RowSizes) -> dict[str, Ints]:
+    """Outputs of moved queries to their ranks, gradients back; `sent` keys of each rank."""
+    back = counts.returned * sizes.query + sent * sizes.key
+    return {"other order back": counts.queries * sizes.rest + back}
 
 
 def heads_back(home: Shards, sizes: RowSizes) -> dict[str, Ints]:
@@ -156,10 +151,26 @@ def gather_back(home: Shards, sizes: RowSizes) -> dict[str, Ints]:
     return {"gathered keys back": mine * (home.ranks - 1) * sizes.key}
 
 
-def counts_of(needs: list[Needs]) -> tuple[Ints, Ints]:
-    """Keys that ranks fetch, and queries that they have in parts."""
-    keys = np.array([one.keys.count for one in needs], np.int64)
-    return keys, np.array([one.parts.count for one in needs], np.int64)
+class Counts(NamedTuple):
+    """Of each rank: keys that it fetches, its queries in parts, queries of others that it computes
+    and its own that others do."""
+
+    keys: Ints
+    parts: Ints
+    queries: Ints
+    returned: Ints
+
+
+def counts_of(needs: list[Needs], home: Shards) -> Counts:
+    """Of the needs of all ranks, which have tokens as `home` says."""
+    own = [home.tokens(rank) for rank in range(home.ranks)]
+    keys = [(one.keys - mine).count for one, mine in zip(needs, own, strict=True)]
+    queries = [(one.queries - mine).count for one, mine in zip(needs, own, strict=True)]
+    returned = np.zeros(home.ranks, np.int64)
+    for one, mine in zip(needs, own, strict=True):
+        returned += np.bincount(home.owner((one.queries - mine).list()), minlength=home.ranks)
+    parts = [one.parts.count for one in needs]
+    return Counts(*(np.array(x, np.int64) for x in (keys, parts, queries)), returned)
 
 
 def added(several: list[Traffic]) -> dict[str, Ints]:

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
+from edgewise.distributed.needs import Needs, moved_needs, needs_of
+from edgewise.distributed.placement import by_residue, with_whole_documents
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.traffic import (
+    Counts,
     RowSizes,
     Traffic,
     added,
     exchange_traffic,
     gather_traffic,
     heads_traffic,
-    relayout_traffic,
+    moved_traffic,
     worst,
 )
 from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.patterns.documents import documents
 from edgewise.graphs.residues import class_of, symbolic_step
 from edgewise.kernels.attention.union import members
 from edgewise.layouts.ragged import Ints
@@ -27,7 +33,7 @@ MOST = 4  # parts of a union
 
 @dataclass(frozen=True)
 class SharedPart:
-    """A graph that is computed with tokens on ranks as `shards` say."""
+    """A graph whose queries are computed on ranks as `shards` say, wherever they are."""
 
     graph: Pattern
     shards: Shards
@@ -51,9 +57,6 @@ class Decision:
     others: dict[str, int]
 
 
-Counts = Callable[[SharedPart], tuple[Ints, Ints]]
-
-
 def ways_of(graph: Pattern, home: Shards, sizes: RowSizes) -> list[Way]:
     """Every way there is, simple ones first."""
     here = SharedPart(graph, home)
@@ -61,21 +64,37 @@ def ways_of(graph: Pattern, home: Shards, sizes: RowSizes) -> list[Way]:
     if home.ranks == 1:
         return found
     if not sizes.at_home:
-        found += _in_other_orders(graph, home)
+        found += _in_other_orders(graph, home, sizes)
     found.append(Way(GATHER, (here,)))
     if sizes.by_heads and not (sizes.shared % home.ranks or sizes.heads % home.ranks):
         found.append(Way(HEADS, (here,)))
     return found
 
 
-def _in_other_orders(graph: Pattern, home: Shards) -> list[Way]:
-    found, order = [], _by_residue(graph, home)
-    if order != home:
-        found.append(Way(EXCHANGE, (SharedPart(graph, order),)))
-    parts = tuple(SharedPart(one, _by_residue(one, home)) for one in disjoint(graph))
-    if len(parts) > 1 and any(part.shards != home for part in parts):
-        found.append(Way(EXCHANGE, parts))
-    return found
+def _in_other_orders(graph: Pattern, home: Shards, sizes: RowSizes) -> list[Way]:
+    ways = [[SharedPart(graph, by_residue(graph, home))]]
+    several = [SharedPart(one, by_residue(one, home)) for one in disjoint(graph)]
+    ways += [several] if len(several) > 1 else []
+    if home.is_contiguous:
+        ways.append([SharedPart(graph, with_whole_documents(graph, home, sizes))])
+    different = [way for way in ways if any(part.shards != home for part in way)]
+    return [Way(EXCHANGE, _here_and_there(way, home)) for way in different]
+
+
+def _here_and_there(parts: list[SharedPart], home: Shards) -> tuple[SharedPart, ...]:
+    """Pairs of tokens of one rank are computed there, whatever the order of the others."""
+    if not home.is_contiguous:
+        return tuple(parts)
+    own = documents(np.diff(home.bounds))
+    here = [part.graph for part in parts if part.shards == home]
+    there = [part for part in parts if part.shards != home]
+    if any(class_of(own, part.shards.step) is None for part in there):
+        return tuple(parts)
+    graph, *more = [*here, *(part.graph & own for part in there)]
+    for one in more:
+        graph = graph | one
+    far = (SharedPart(part.graph - own, part.shards) for part in there)
+    return (SharedPart(graph, home), *far)
 
 
 def disjoint(graph: Pattern) -> tuple[Pattern, ...]:
@@ -91,40 +110,48 @@ def disjoint(graph: Pattern) -> tuple[Pattern, ...]:
     return tuple(out)
 
 
-def _by_residue(graph: Pattern, home: Shards) -> Shards:
-    """The order of tokens by i mod s, if all pairs have i ≡ j (mod s)."""
-    step = symbolic_step(graph)
-    if step < 2 or step > home.n or class_of(graph, step) is None:
-        return home
-    return Shards(home.n, home.ranks, step=step)
+def part_needs(part: SharedPart, home: Shards, sizes: RowSizes, rank: int) -> Needs:
+    """What a rank needs for its share of a part."""
+    if part.shards == home:
+        return needs_of(part.graph, home, rank, split=not sizes.at_home)
+    return moved_needs(part.graph, part.shards, rank)
 
 
-def decide(graph: Pattern, home: Shards, sizes: RowSizes, counts: Counts) -> Decision:
-    """The way by which the worst rank receives least; `counts` are keys and queries in parts."""
+def decide(
+    graph: Pattern, home: Shards, sizes: RowSizes, counts: Callable[[SharedPart], Counts]
+) -> Decision:
+    """The way by which the worst rank receives least."""
     named: list[tuple[str, Way, Traffic]] = []
     for way in ways_of(graph, home, sizes):
-        named.append((_name(way, home), way, _received(way, home, sizes, counts)))
+        named.append((describe(way, home), way, _received(way, home, sizes, counts)))
     best = min(named, key=lambda one: worst(one[2]))
     others = {name: worst(traffic) for name, way, traffic in named if way is not best[1]}
     return Decision(best[1], dict(best[2]), others)
 
 
-def _received(way: Way, home: Shards, sizes: RowSizes, counts: Counts) -> dict[str, Ints]:
+def _received(
+    way: Way, home: Shards, sizes: RowSizes, counts: Callable[[SharedPart], Counts]
+) -> dict[str, Ints]:
     if way.kind == GATHER:
         return gather_traffic(home, sizes)
     if way.kind == HEADS:
         return heads_traffic(home, sizes)
     found: list[Traffic] = []
     for part in way.parts:
-        found.append(exchange_traffic(*counts(part), sizes))
-        if part.shards != home:
-            found.append(relayout_traffic(home, part.shards, sizes))
+        traffic = exchange_traffic if part.shards == home else moved_traffic
+        found.append(traffic(counts(part), sizes))
     return added(found)
 
 
-def _name(way: Way, home: Shards) -> str:
+def describe(way: Way, home: Shards) -> str:
+    """A way in words."""
     if way.kind != EXCHANGE:
         return way.kind
-    if len(way.parts) > 1:
-        return "exchange, part by part"
-    return "exchange" if way.parts[0].shards == home else "exchange, in another order"
+    parts = [_order(part.shards, home) for part in way.parts]
+    return EXCHANGE if parts == ["as it is"] else f"{EXCHANGE}, {', then '.join(parts)}"
+
+
+def _order(shards: Shards, home: Shards) -> str:
+    if shards == home:
+        return "as it is"
+    return f"in the order of i mod {shards.step}" if shards.step > 1 else "with documents whole"

@@ -10,11 +10,14 @@ from itertools import pairwise
 from math import gcd, lcm
 from operator import and_, or_
 
+import numpy as np
+
 from edgewise.graphs.algebra import Derived, difference, intersection, union
 from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.causal import causal
 from edgewise.graphs.patterns.dilated import dilated
+from edgewise.graphs.patterns.documents import documents
 from edgewise.graphs.patterns.full import full
 from edgewise.graphs.patterns.strided import strided
 from edgewise.graphs.patterns.window import window
@@ -56,7 +59,7 @@ def symbolic_step(pattern: Pattern) -> int:
 
 
 def class_of(pattern: Pattern, step: int) -> Pattern | None:
-    """{(t, u) : (r + step·t, r + step·u) ∈ pattern}, if it is the same for all r and any length.
+    """{(t, u) : (r + step·t, r + step·u) ∈ pattern}, if it is the same for all r.
 
     >>> class_of(strided(4) & causal(), 4), class_of(dilated(5, 6), 3), class_of(dilated(5, 2), 4)
     (causal(), dilated(5, 2), window(2))
@@ -73,6 +76,9 @@ def class_of(pattern: Pattern, step: int) -> Pattern | None:
             reach = pattern.radius * pattern.step // step
             apart = pattern.step // gcd(pattern.step, step)
             return window(reach) if apart == 1 else dilated(reach // apart, apart)
+        case documents():
+            lengths = np.diff(pattern.ends, prepend=0)
+            return documents(lengths // step) if not (lengths % step).any() else None
         case difference():
             left, right = class_of(pattern.left, step), class_of(pattern.right, step)
             return None if left is None or right is None else left - right
