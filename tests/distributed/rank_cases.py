@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -41,15 +42,15 @@ FAMILIES = [per_head(window(1), causal(), window(1), full()), per_sample(window(
 OPTIONS = [{}, {"dropout": 0.3}, {"lengths": torch.tensor([30, 41])}, {"scale": -0.5}]
 
 
-def tensors(heads, shared):
+def tensors(heads, shared, n=N):
     torch.manual_seed(0)
     shapes = [(heads, 5), (shared, 5), (shared, 3), (heads, 3)]
-    return [torch.randn(2, h, N, d, dtype=torch.float64) for h, d in shapes]
+    return [torch.randn(2, h, n, d, dtype=torch.float64) for h, d in shapes]
 
 
 def differences(rank, mesh, graph, shards, heads, options):
     """How far the output and the gradients of this rank are from those of one process."""
-    *inputs, w = tensors(*heads)
+    *inputs, w = tensors(*heads, shards.n)
     alone = [x.clone().requires_grad_() for x in inputs]
     torch.manual_seed(7)
     expected = attention(*alone, graph, **options)
@@ -79,25 +80,93 @@ def every_graph(rank, ranks, heads, orders):
             continue
         for number, order in enumerate(orders):
             options = OPTIONS if not number else OPTIONS[:1]
+            shards = Shards(N, ranks, **order)
             for one in options:
-                far, sent, back = differences(
-                    rank, mesh, graph, Shards(N, ranks, **order), heads, one
-                )
+                far, sent, back = differences(rank, mesh, graph, shards, heads, one)
                 assert far <= 1e-12, (graph, order, one, far)
                 if not isinstance(graph, per_head | per_sample):
                     plan = next(reversed(plans.values()))
                     ways.add((plan.decision.way.kind, len(plan.decision.way.parts)))
-                    assert sent == plan.received, (graph, order, plan.decision.way)
-                    assert back == plan.received_back, (graph, order, plan.decision.way)
-                    computed = communication(
-                        graph, sizes=plan.sizes, shards=Shards(N, ranks, **order)
-                    )
-                    for each, counted in (
-                        (computed.decision.received, sent),
-                        (computed.received_back, back),
-                    ):
-                        assert {k: int(x[rank]) for k, x in each.items() if x[rank]} == counted
+                    check_bytes(rank, graph, shards, plan, sent, back)
     return ways
+
+
+def check_bytes(rank, graph, shards, plan, sent, back):
+    """Bytes that arrived are those of the plan, and those that are computed without ranks."""
+    assert sent == plan.received, (graph, shards, plan.decision.way)
+    assert back == plan.received_back, (graph, shards, plan.decision.way)
+    computed = communication(graph, sizes=plan.sizes, shards=shards)
+    for each, counted in ((computed.decision.received, sent), (computed.received_back, back)):
+        assert {kind: int(x[rank]) for kind, x in each.items() if x[rank]} == counted
+
+
+LONG = 96
+MOVED = [  # of which some queries are computed on other ranks
+    causal() & strided(3),
+    strided(4),
+    causal() & (window(3) | strided(4)),
+    dilated(5, 2),
+    documents([15, 17, 3, 11, 22, 28]),
+    causal() & documents([15, 17, 3, 11, 22, 28]),
+    documents([20, 2, 70, 0, 4]) & (window(7) | strided(4)),
+]
+
+
+def moved_queries(rank, ranks):
+    """Queries that other ranks compute: on equal shards, and on some that are cut elsewhere."""
+    mesh, found = init_device_mesh("cpu", (ranks,)), {}
+    plans = plans_of(ranks_of(mesh, torch.device("cpu")))
+    cuts = tuple(LONG * r // ranks + (5 if r % 2 else -3) for r in range(1, ranks))
+    for graph in MOVED:
+        for shards in (Shards(LONG, ranks), Shards(LONG, ranks, cuts=cuts)):
+            for options in ({}, {"dropout": 0.3, "score": softcap(2.0) + 0.01 * I * J}):
+                far, sent, back = differences(rank, mesh, graph, shards, (1, 1), options)
+                plan = next(reversed(plans.values()))
+                check_bytes(rank, graph, shards, plan, sent, back)
+                found[str(graph), bool(shards.cuts), len(options)] = (far, "other order" in sent)
+    return found
+
+
+def order_of_events(rank, ranks):
+    """What a call does: sends ("keys", ...), waits for them and computes, in order."""
+    from edgewise.distributed import collectives, local_attention
+
+    events, exchange = [], collectives.Ranks.exchange
+
+    def sends(self, rows, sent, received, kind):
+        wait = exchange(self, rows, sent, received, kind)
+        events.append(f"send {kind}")
+
+        def waits():
+            events.append(f"wait {kind}")
+            return wait()
+
+        return waits
+
+    def noted(name):
+        computes = getattr(local_attention.LocalAttention, name)
+
+        def run(self, *arguments):
+            events.append(name)
+            return computes(self, *arguments)
+
+        return run
+
+    mesh, shards = init_device_mesh("cpu", (ranks,)), Shards(LONG, ranks)
+    *inputs, _ = tensors(1, 1, LONG)
+    mine = [shards.take(x, rank).clone().requires_grad_() for x in inputs]
+    found = {}
+    for graph in (window(2) | global_tokens(2), causal() & (window(3) | strided(4))):
+        attention(*mine, graph, mesh=mesh, shards=shards)  # the plan
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(collectives.Ranks, "exchange", sends)
+            for name in ("forward", "backward"):
+                patch.setattr(local_attention.LocalAttention, name, noted(name))
+            out = attention(*mine, graph, mesh=mesh, shards=shards)
+            events.append("|")
+            out.sum().backward()
+        found[str(graph)], events[:] = list(events), []
+    return found
 
 
 def terms_of(heads):

@@ -6,6 +6,8 @@ import tempfile
 import traceback
 from datetime import timedelta
 
+# numbers of ranks in tests; `RANKS=8 pytest tests/distributed` runs them on eight
+RANKS = tuple(map(int, os.environ.get("RANKS", "2,4").split(",")))
 PATIENCE = float(os.environ.get("RANK_PATIENCE", "150"))  # seconds; a hang is a failure
 
 

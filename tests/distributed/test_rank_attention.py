@@ -2,8 +2,16 @@
 
 import pytest
 import torch
-from rank_cases import every_graph, every_term, half_precision, mistakes, one_rank_needs_no_gradient
-from rank_harness import on_ranks
+from rank_cases import (
+    every_graph,
+    every_term,
+    half_precision,
+    mistakes,
+    moved_queries,
+    one_rank_needs_no_gradient,
+    order_of_events,
+)
+from rank_harness import RANKS, on_ranks
 
 from edgewise import attention
 from edgewise.distributed import Shards
@@ -13,19 +21,52 @@ from edgewise.graphs import window
 ORDERS = [{}, {"step": 3}, {"paired": True}]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "heads", "orders"),
-    [(2, (4, 2), ORDERS), (4, (1, 1), ORDERS[:1]), (4, (4, 4), ORDERS[:1])],
-)
+CASES = [
+    case
+    for ranks in RANKS
+    for case in (
+        [(2, (4, 2), ORDERS)]
+        if ranks == 2
+        else [(ranks, (1, 1), ORDERS[:1]), (ranks, (ranks, ranks), ORDERS[:1])]
+    )
+]
+
+
+@pytest.mark.parametrize(("ranks", "heads", "orders"), CASES)
 def test_every_graph_gives_what_one_process_gives(ranks, heads, orders):
     ways = on_ranks(every_graph, ranks, heads, orders)
     assert all(one == ways[0] for one in ways)
     kinds = {kind for kind, _ in ways[0]}
     assert "exchange" in kinds
-    assert ("heads" in kinds) == (ranks == heads[1] == 4)  # on two ranks they are no cheaper
+    assert ("heads" in kinds) == (ranks == heads[1] > 2)  # on two ranks they are no cheaper
 
 
-@pytest.mark.parametrize(("ranks", "heads"), [(2, (4, 2)), (4, (4, 4))])
+@pytest.mark.parametrize("ranks", RANKS)
+def test_queries_may_be_computed_on_other_ranks(ranks):
+    found = on_ranks(moved_queries, ranks)
+    assert max(far for one in found for far, _ in one.values()) <= 1e-12, found
+    if ranks > 2:
+        moved = {name for one in found for name, (_, other) in one.items() if other}
+        assert len({graph for graph, *_ in moved}) >= 5, moved
+
+
+def test_rows_are_sent_before_anything_is_computed():
+    for found in on_ranks(order_of_events, 4):
+        near, strides = found.values()
+        for events in (near, strides):
+            forward = events[: events.index("|")]
+            first = forward.index("forward")
+            assert {"send keys", "send queries", "send other order"} & set(forward[:first])
+            assert not any(event.startswith("wait") for event in forward[:first])
+        assert near.index("send queries") < near.index("forward") < near.index("wait keys")
+        backward = near[near.index("|") :]
+        sent, waited = backward.index("send keys back"), backward.index("wait keys back")
+        assert "backward" in backward[sent:waited]  # of own keys, while gradients travel
+
+
+@pytest.mark.parametrize(
+    ("ranks", "heads"), [(ranks, (4, 2) if ranks == 2 else (ranks, ranks)) for ranks in RANKS]
+)
 def test_biases_and_scores_are_those_of_tokens(ranks, heads):
     for found in on_ranks(every_term, ranks, heads, 7):
         assert len(found) > 12

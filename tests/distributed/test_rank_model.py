@@ -3,7 +3,8 @@
 import pytest
 import torch
 from rank_cases import every_model, refused_models
-from rank_harness import on_ranks
+from rank_harness import RANKS, on_ranks
+from zoo_cases import every_transformer
 
 from edgewise.distributed import Shards, on_mesh, scale
 from edgewise.distributed.errors import BadMesh, BadShards, NotDistributed
@@ -13,8 +14,20 @@ from edgewise.inputs.kinds import numbers
 from edgewise.language import R
 from edgewise.zoo import gpt2
 
+# what other tokens are part of outside of attention; `model.ground(mesh=...)` shares such rules
+JOINED = {"deberta", "deberta_v2", "xlnet", "longformer", "adaptive_span", "reformer"}
 
-@pytest.mark.parametrize("ranks", [2, 4])
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_every_transformer_gives_what_it_gives_on_one_process(ranks):
+    for found in on_ranks(every_transformer, ranks):
+        assert len(found) >= 25
+        refused = {name for name, one in found.items() if one == "not-distributed"}
+        assert refused == JOINED
+        assert max(far for name, far in found.items() if name not in refused) <= 1e-12, found
+
+
+@pytest.mark.parametrize("ranks", RANKS)
 def test_models_give_what_they_give_on_one_process(ranks):
     for found in on_ranks(every_model, ranks):
         assert len(found) == 5

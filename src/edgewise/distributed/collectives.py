@@ -131,11 +131,14 @@ class Ranks:
         if failed or odd:
             which = failed or odd
             listed = ", ".join(map(str, which[:8]))
-            reason = "could not make the call" if failed else f"differ from rank 0 in {what}"
+            several = len(which) > 1
+            verb = "differ" if several else "differs"
+            reason = "could not make the call" if failed else f"{verb} from rank 0 in {what}"
             raise RanksDiffer(
-                f"ranks {listed} {reason}" if len(which) > 1 else f"rank {listed} {reason}",
+                f"rank{'s' if several else ''} {listed} {reason}",
                 caller(),
-                "make the same call on all ranks: graph, shapes, dtype and options",
+                "make the same call on all ranks: graph, shapes, dtype and options; where they "
+                "have different numbers of tokens, with `shards=`",
             )
 
     def first(self, number: int) -> int:

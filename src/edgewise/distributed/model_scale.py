@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from edgewise.distributed.attention import row_sizes
 from edgewise.distributed.collectives import ranks_of
 from edgewise.distributed.errors import BadShards, NotDistributed
-from edgewise.distributed.present import seconds, size, table
+from edgewise.distributed.present import BANDWIDTHS, seconds, size, table
 from edgewise.distributed.rank_model import RankCache, output_rows, rank_call, tables_on, token_axes
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.simulate import Communication, communication
@@ -74,28 +74,39 @@ class ModelScale:
             "ranks": self.ranks,
             "attentions": each,
             "weights": self.weights,
+            "memory": self.memory,
             "received": self.received,
             "received_back": self.received_back,
         }
 
-    def show(self, bandwidth: float = 50e9) -> str:
-        """As text, with the time at so many bytes a second."""
-        return shown(self.to_json(), bandwidth)
+    @property
+    def memory(self) -> int:
+        """Bytes on the worst rank: weights, and of every attention what a backward pass reads."""
+        return self.weights + sum(count * found.memory for _, count, found in self.attentions)
+
+    def show(self, *bandwidths: float) -> str:
+        """As text, with the times at so many bytes a second, 50e9 unless given."""
+        return shown(self.to_json(), bandwidths or BANDWIDTHS)
 
     def __repr__(self) -> str:
         return self.show()
 
 
-def shown(scale: Mapping[str, Any], bandwidth: float = 50e9) -> str:
+def shown(scale: Mapping[str, Any], bandwidths: Sequence[float] = BANDWIDTHS) -> str:
     """The plans of a model as text, from their JSON."""
     lines = [f"weights {size(scale['weights'])} on each rank, or a share of it by FSDP"]
     for one in scale["attentions"]:
         name, count = one["relation"], one["count"]
         title = name if count == 1 else f"{name} and {count - 1} more like it"
-        lines += ["", title, *(f"  {line}" for line in table(one, bandwidth))]
-    total = f"all attentions: the worst rank receives {size(scale['received'])}, "
-    lines += ["", f"{total}{seconds(scale['received'] / bandwidth)}; "]
-    lines[-1] += f"backward {size(scale['received_back'])}"
+        lines += ["", title, *(f"  {line}" for line in table(one, bandwidths))]
+    lines.append("")
+    for name, count in (("receives", scale["received"]), ("backward", scale["received_back"])):
+        times = ", ".join(f"{seconds(count / rate)} at {rate / 1e9:g} GB/s" for rate in bandwidths)
+        lines.append(f"all attentions, worst rank: {name} {size(count)}, {times}")
+    memory = size(scale["memory"])
+    lines.append(
+        f"weights and what attentions keep for a backward pass: {memory} on the worst rank"
+    )
     return "\n".join([*lines, "computed, not measured"])
 
 

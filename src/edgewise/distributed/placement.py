@@ -73,7 +73,7 @@ def document_ends(graph: Pattern) -> Ints | None:
     return None
 
 
-def with_whole_documents(graph: Pattern, home: Shards, sizes: RowSizes) -> Shards:
+def with_uncut_documents(graph: Pattern, home: Shards, sizes: RowSizes) -> Shards:
     """Contiguous shards with cuts moved to the ends of documents where the rank that receives most
     then receives less.
 

@@ -289,8 +289,8 @@ def with_all_distances(
     if not any(one.tree is not None and one.tree.fills for one in _attentions(step).values()):
         return step
     axes = {name: int(step.executable.sources[name].batched) for name in inputs}
-    given = {n: x if isinstance(x, numbers) else torch.as_tensor(x) for n, x in inputs.items()}
-    every, _ = model._resolved(data, lengthened(given, axes, tokens))
+    tensors = {n: x if isinstance(x, numbers) else torch.as_tensor(x) for n, x in inputs.items()}
+    every, _ = model._resolved(data, lengthened(tensors, axes, tokens))
     scored = _attentions(every)
 
     def placed(part: Any) -> Any:

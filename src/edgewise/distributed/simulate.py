@@ -11,7 +11,7 @@ import numpy as np
 from edgewise.distributed.errors import BadShards
 from edgewise.distributed.local_graphs import rows_of_tokens
 from edgewise.distributed.needs import Needs
-from edgewise.distributed.present import table
+from edgewise.distributed.present import BANDWIDTHS, table
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.token_sets import EMPTY, TokenSet, count_inside, coverage
 from edgewise.distributed.traffic import (
@@ -154,9 +154,10 @@ class Communication:
         rounds = len(self.decision.received)
         return self.worst / bandwidth + rounds * latency
 
-    def show(self, bandwidth: float = 50e9) -> str:
-        """As text, with times at so many bytes a second."""
-        return "\n".join([*table(self.to_json(), bandwidth), "computed, not measured"])
+    def show(self, *bandwidths: float) -> str:
+        """As text, with times at so many bytes a second, 50e9 unless given."""
+        lines = table(self.to_json(), bandwidths or BANDWIDTHS)
+        return "\n".join([*lines, "computed, not measured"])
 
     def __repr__(self) -> str:
         return self.show()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgewise.distributed.needs import Needs, moved_needs, needs_of
-from edgewise.distributed.placement import by_residue, with_whole_documents
+from edgewise.distributed.placement import by_residue, with_uncut_documents
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.traffic import (
     Counts,
@@ -76,7 +76,7 @@ def _in_other_orders(graph: Pattern, home: Shards, sizes: RowSizes) -> list[Way]
     several = [SharedPart(one, by_residue(one, home)) for one in disjoint(graph)]
     ways += [several] if len(several) > 1 else []
     if home.is_contiguous:
-        ways.append([SharedPart(graph, with_whole_documents(graph, home, sizes))])
+        ways.append([SharedPart(graph, with_uncut_documents(graph, home, sizes))])
     different = [way for way in ways if any(part.shards != home for part in way)]
     return [Way(EXCHANGE, _here_and_there(way, home)) for way in different]
 
@@ -154,4 +154,4 @@ def describe(way: Way, home: Shards) -> str:
 def _order(shards: Shards, home: Shards) -> str:
     if shards == home:
         return "as it is"
-    return f"in the order of i mod {shards.step}" if shards.step > 1 else "with documents whole"
+    return f"in the order of i mod {shards.step}" if shards.step > 1 else "with documents uncut"

@@ -227,6 +227,13 @@ def has_precision(item: Any) -> bool:
 
 
 def refuse_layout(tensor: Tensor, what: str) -> None:
+    if type(tensor).__name__ == "DTensor":
+        raise BadInput(
+            f"{what}: a DTensor",
+            caller(),
+            "a model computes the samples of its process: give `x.to_local()`, sharded by samples; "
+            "tokens are shared by `distributed.on_mesh(model, mesh)`",
+        )
     if tensor.is_nested:
         raise BadInput(
             f"{what}: a nested tensor", caller(), "give its samples: `ragged(tensor.unbind())`"

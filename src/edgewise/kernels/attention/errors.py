@@ -140,7 +140,8 @@ def refuse_context_parallel() -> None:
         raise UnsupportedDevice(
             "attention inside `context_parallel` would attend to the keys of its own process alone",
             caller(),
-            "shard the batch or the heads, or call it outside of `context_parallel`",
+            "leave out `context_parallel`: tokens are shared by `attention(..., mesh=mesh)` and "
+            "`distributed.on_mesh(model, mesh)`",
         )
 
 
