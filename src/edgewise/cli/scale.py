@@ -93,7 +93,7 @@ def _of_zoo(module: Any, graph: str | None, place: Span) -> "Program":
             f"`{place.text}` has no graph to choose: leave out `--graph`", place, HELP
         )
     config = module.Config() if graph is None else module.Config(graph=graph)
-    return module.program(config)  # type: ignore[no-any-return]
+    return module.program(config)
 
 
 def _of_recipe(

@@ -69,8 +69,9 @@ class RankCache:
         """Queries of this rank over the keys of all; each is (batch, shared..., rows, size)."""
         call = rank_call(step, q, k, v, bias, tables)
         dropout = step.node.dropout if self.training else 0.0
-        terms = {"score": call.score, "tables": call.tables, "absent": bias is not None}
-        options = RankOptions(1.0, dropout, **terms)
+        options = RankOptions(
+            1.0, dropout, score=call.score, tables=call.tables, absent=bias is not None
+        )
         found = attention_on_ranks(*call.tensors, call.graph, self.mesh, self.home, options)
         return found.unflatten(1, q.shape[1:-2])
 

@@ -170,7 +170,7 @@ def counts_of(needs: list[Needs], home: Shards) -> Counts:
     for one, mine in zip(needs, own, strict=True):
         returned += np.bincount(home.owner((one.queries - mine).list()), minlength=home.ranks)
     parts = [one.parts.count for one in needs]
-    return Counts(*(np.array(x, np.int64) for x in (keys, parts, queries)), returned)
+    return Counts(np.array(keys), np.array(parts), np.array(queries), returned)
 
 
 def added(several: list[Traffic]) -> dict[str, Ints]:
