@@ -44,8 +44,8 @@ class ModelScale:
     >>> found = distributed.scale(model, tokens=64, ranks=4, token=numbers(torch.arange(8)))
     >>> found.ranks, found.received > 0, found.to_json()["tokens"], "64" in found.show()
     (4, True, 64, True)
-    >>> found.received_back == found.received  # on the worst rank
-    True
+    >>> found.received_back == found.received, found.memory > found.weights  # on the worst rank
+    (True, True)
     """
 
     tokens: int
