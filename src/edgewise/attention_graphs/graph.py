@@ -282,7 +282,7 @@ class AttentionGraph:
         if head is None:
             yield from call.parts()
             return
-        at = _position(head, call.heads, "head", f"layer {layer} has {call.heads} heads")
+        at = _position(head, call.heads, "head", f"layer {layer} has {counted(call.heads, 'head')}")
         yield at, call.take(at)
 
     def _check_square(self) -> None:

@@ -316,7 +316,7 @@ def _keys(
             example = column[int(lost.argmax())]
             what = (
                 f"`{name}` of `{one.spec.name}` refers to {safe_repr(example)}, which is not a "
-                f"`{kind}`; so do {counted(int(lost.sum()), 'row')} in all"
+                f"`{kind}` ({counted(int(lost.sum()), 'such row')})"
             )
             errors.append(
                 DanglingReference(what, one.spec.place, 'drop such rows with `dangling="drop"`')

@@ -274,7 +274,7 @@ class _Reader:
         if self.planned:
             sample = sample[:, (tokens < self.n).all(0)]
         elif tokens.numel() and int(tokens.max()) >= self.n:
-            raise self._bad(f"it names token {int(tokens.max())} of {self.n}")
+            raise self._bad(f"it names token {int(tokens.max())}, samples have {self.n} tokens")
         return sample
 
     def _bad(self, what: str) -> BadRelation:

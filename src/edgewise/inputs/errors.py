@@ -1,4 +1,4 @@
-"""The error for an input that is of no kind that a model reads."""
+"""The error for an input of an unknown kind."""
 
 from __future__ import annotations
 

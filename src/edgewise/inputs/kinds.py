@@ -84,7 +84,7 @@ class rows:
         return self
 
     def in_precision(self, dtype: torch.dtype) -> rows:
-        """The same with values of a precision, where nobody chose theirs."""
+        """The same with values of a precision, unless the caller chose theirs."""
         values = self.values
         if self.has_precision or values is None or not values.is_floating_point():
             return self

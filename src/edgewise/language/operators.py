@@ -99,7 +99,7 @@ def note_parentheses(error: BaseException) -> None:
 
 
 def watch_for_parentheses() -> None:
-    """See errors that nobody catches: those that Python prints, and those of a notebook."""
+    """See uncaught errors: those that Python prints, and those of a notebook."""
     shown = sys.excepthook
 
     def excepthook(kind: Any, error: BaseException, trace: Any) -> None:

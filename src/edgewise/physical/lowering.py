@@ -95,7 +95,7 @@ class Lowering:
 
     def _argument(self, name: str) -> Node:
         node = self.graph.create_node("placeholder", "", name=identifier(name))
-        node.target = node.name  # which is no other's
+        node.target = node.name  # which is unique
         return node
 
     # what was written
@@ -151,7 +151,7 @@ class Lowering:
         self.erase(node)
 
     def erase(self, node: Node) -> None:
-        """Remove a node that nobody reads, and those that nobody reads then."""
+        """Remove a node without users, and those that have none without it."""
         reads = node.all_input_nodes
         self.graph.erase_node(node)
         for read in reads:
@@ -341,7 +341,7 @@ set_args: Callable[[Node, Any], None] = Node.args.fset  # type: ignore[attr-defi
 
 
 def is_pure(node: Node) -> bool:
-    """Whether a value that nobody reads need not be computed: it draws no random numbers."""
+    """Whether a node without users is dead code: it draws no random numbers."""
     return node.op == "get_attr" or node.target not in RANDOM
 
 

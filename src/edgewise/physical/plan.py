@@ -29,7 +29,7 @@ VIEWS |= {"chunk", "expand_as", "split_with_sizes", operator.getitem}
 
 
 def tidy(graph: Graph) -> None:
-    """No values that nobody reads."""
+    """No dead nodes: every value has a user."""
     for node in reversed(list(graph.nodes)):
         if not node.users and node.op not in ("placeholder", "output") and is_pure(node):
             graph.erase_node(node)

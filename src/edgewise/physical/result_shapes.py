@@ -32,7 +32,7 @@ _KNOWN: dict[Any, Any] = {}  # what functions gave for other tensors of the same
 
 @lru_cache(MANY)
 def described(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A meta tensor; nobody writes into one, so values of one shape share it."""
+    """A meta tensor; it is never written, so values of one shape share it."""
     return torch.empty(shape, dtype=dtype, device=META)
 
 

@@ -6,8 +6,8 @@ from edgewise.errors import EdgewiseError
 class NoAttention(EdgewiseError):
     """The attention of a model is read from its attention nodes, or from Hugging Face's modules.
 
-    A rule that aggregates without a softmax over keys is no attention, nor is one whose attention
-    the compiler does not fuse.
+    A rule that aggregates without a softmax over keys is not an attention, nor is one that the
+    compiler does not fuse.
     """
 
     code = "no-attention"

@@ -149,7 +149,7 @@ def _pairs(relation: str, step: dict[str, Any], samples: int) -> int:
 
 
 def stored_bytes(recipe: Recipe, model: nn.Module, batch: dict[str, Tensor]) -> int:
-    """The bytes that autograd stores for the backward pass; a weight is none of them."""
+    """The bytes that autograd stores for the backward pass, weights not included."""
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     stored: dict[int, int] = {}
 

@@ -33,7 +33,7 @@ SCORES = ("none", "dot", "general", "concat")
 
 
 class UnknownScore(EdgewiseError):
-    """Luong's attention has three scores, or there is none."""
+    """Luong's attention has three scores; `none` is a decoder without attention."""
 
     code = "unknown-score"
     example = "from edgewise.zoo import rnn\nrnn.Config(attention='dots')"

@@ -92,7 +92,7 @@ def _once(out: Tensor) -> Tensor:
     if node is None or not node.name().startswith(FUSED):
         return out
     if not torch._C._are_functorch_transforms_active():
-        out._backward_hooks = OrderedDict({-1: _refuse_second})  # a hook that nobody removes
+        out._backward_hooks = OrderedDict({-1: _refuse_second})  # a hook that stays
         node._register_hook_dict(out)
     return out
 

@@ -249,7 +249,7 @@ class DemandIndex:
 def _reads_at(
     index: RelationIndex | ComponentIndex, depth: Mapping[str, int]
 ) -> Iterator[tuple[int, set[str]]]:
-    """What rules read, and how many hops from the outputs that is; nothing if nobody reads them."""
+    """What rules read, and how many hops from the outputs that is; nothing if they are not read."""
     known = [depth[name] for name in _relations(index.step) if name in depth]
     if not known:
         return

@@ -55,7 +55,7 @@ def fold_biases(plan: Lowering) -> int:
 
 
 def _addend(node: Node, total: Node) -> Node | None:
-    """A product of matrices without a bias among what makes up a sum, and nobody else reads."""
+    """A product of matrices without a bias or other users, among the terms of a sum."""
     if node.meta["like"].shape != total.meta["like"].shape or len(node.users) != 1:
         return None
     if node.target is linear:

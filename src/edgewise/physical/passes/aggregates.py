@@ -53,8 +53,8 @@ def aggregate_first(plan: Lowering) -> int:
 
 
 def merge_aggregates(plan: Lowering) -> int:
-    """sum(sum(x)) → sum(x), and mean(sum(x)) → sum(x) / counts, where nobody else reads the inner
-    sums: they are never there."""
+    """sum(sum(x)) → sum(x), and mean(sum(x)) → sum(x) / counts, where the inner sums have no other
+    user: they are never materialised."""
     changed = 0
     for node in plan.nodes(AGGREGATE):
         kernel, inner = _kernel(node), _sole_aggregate(node.args[0])
@@ -103,7 +103,7 @@ def _segments(plan: Lowering, node: Node) -> Segments:
 
 
 def _sole_aggregate(node: Any) -> Node | None:
-    """An aggregation that nobody else reads, whose values may have got another shape."""
+    """An aggregation with one user, whose values may have got another shape."""
     while isinstance(node, Node) and node.target == "reshape" and len(node.users) == 1:
         inner = input_node(node, 0)
         if inner.meta["like"].shape[:2] != node.meta["like"].shape[:2]:
@@ -130,7 +130,7 @@ def _counts(segments: Segments) -> Tensor:
 
 
 def _product(data: Node) -> tuple[Node, list[Node]] | None:
-    """A product of rows with a matrix that nobody else reads, and the scalars it is scaled by."""
+    """A product of rows with a matrix, without other users, and the scalars it is scaled by."""
     scales: list[Node] = []
     while data.target == "mul" and len(data.users) == 1:
         factors = [

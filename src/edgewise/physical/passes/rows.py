@@ -20,7 +20,7 @@ from edgewise.physical.symbols import Symbol
 ELEMENTWISE = {"add", "sub", "mul", "neg", "relu", "sigmoid", "tanh", "gelu", "silu", "softplus"}
 ELEMENTWISE |= {"elu", "leaky_relu", "abs", "sin", "cos", "clamp", "square", "to"}
 ELEMENTWISE |= {"maximum", "minimum", "__rsub__", "rsub", "gt"}
-# with an infinite value or slope somewhere: a row that nobody reads would add 0 · ∞ to a gradient
+# with an infinite value or slope somewhere: a row without readers would add 0 · ∞ to a gradient
 SINGULAR = {"div", "true_divide", "__rtruediv__", "sqrt", "log", "exp", "reciprocal"}
 REDUCTIONS = {"sum", "mean", "amax", "amin", "_safe_softmax"}
 NORMS = {"layer_norm", "rms_norm"}
@@ -99,7 +99,7 @@ def project_rows(plan: Lowering) -> int:
 
 
 def _reads_instead(plan: Lowering, node: Node, product: Node) -> bool:
-    """Let the gather that a product reads, and nobody else, gather the rows of a product of all."""
+    """gather(x) @ W → gather(x @ W), where the product is the only user of the gather."""
     gather = input_node(node, 0)
     if len(gather.users) > 1 or product._erased or not product < gather:
         return False
@@ -242,7 +242,7 @@ def _same_in_rows(shape: torch.Size, rank: int) -> bool:
 
 
 def _of_values(axes: Any, rank: int) -> bool:
-    """Whether axes are none of those of batch and rows."""
+    """Whether axes are neither batch nor rows."""
     axes = axes if isinstance(axes, tuple | list) else (axes,)
     return all(isinstance(a, int) and (a if a >= 0 else a + rank) >= 2 for a in axes)
 

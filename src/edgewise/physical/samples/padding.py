@@ -1,8 +1,8 @@
 """Padding of ragged batches: the samples of a grounded batch one by one, in one layout.
 
 The sample is the first key, so what belongs to one lies in a row. Each part is filled up to the
-longest: groundings that are added read what others read, and belong to heads that nobody reads. So
-they change no value, and no gradient.
+longest: groundings that are added read what others read, and belong to rule heads that are not
+read. So they change no value, and no gradient.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ class _Batch:
 
 
 def _filled(found: Tensor, size: int, other: float) -> Tensor:
-    """Rows up to a size: the first again and again, or `other` where there is none."""
+    """Rows padded to a size: the first repeated, or `other` if there is none."""
     missing = size - len(found)
     if not missing:
         return found
