@@ -25,16 +25,8 @@ class HeadSummary:
     of the query itself, `previous`, of the token before, and `following`, of the one after; `sink`
     is the key with the largest mean weight, `sink_share`; `peak` the mean of the largest weights.
 
-    >>> import torch
-    >>> from edgewise import F, Program, R, V, attention_graph
-    >>> weights = (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I))) | [
-    ...     F.product,
-    ...     F.softmax_agg(agg_terms=[V.J]),
-    ... ]
-    >>> out = (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product]
-    >>> found = attention_graph(
-    ...     Program([weights, out]).compile(R.h), x=torch.zeros(4, 2), tokens=list("abcd")
-    ... )
+    >>> from edgewise import attention_graph
+    >>> found = attention_graph([torch.full((1, 4, 4), 0.25)], tokens=list("abcd"))
     >>> (head,) = found.summary()
     >>> round(head.own, 2), round(head.distance, 2)
     (0.25, 1.25)

@@ -62,7 +62,7 @@ def attention_graph(
     [{'layer': 0, 'head': 0, 'query': 1, 'key': 1, 'weight': 1.0, 'from': '1', 'to': '1'}]
     >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
     >>> attention_graph(layer, torch.randn(1, 5, 8))
-    AttentionGraph(5 tokens, 1 layers, 2 heads)
+    AttentionGraph(5 tokens, 1 layer, 2 heads)
     """
     model = getattr(model, "_orig_mod", model)  # of a compiled module, whose code makes no calls
     if isinstance(text, Tensor) and isinstance(model, nn.Module) and not isinstance(model, Model):

@@ -25,16 +25,8 @@ class WeightedEdges:
 
     Sorted by layer, head, query and key. In a rollout, which joins layers and heads, both are -1.
 
-    >>> import torch
-    >>> from edgewise import F, Program, R, V, attention_graph
-    >>> weights = (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I))) | [
-    ...     F.product,
-    ...     F.softmax_agg(agg_terms=[V.J]),
-    ... ]
-    >>> out = (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product]
-    >>> found = attention_graph(
-    ...     Program([weights, out]).compile(R.h), x=torch.eye(3), tokens=["a", "b", "c"]
-    ... )
+    >>> from edgewise import attention_graph
+    >>> found = attention_graph([torch.eye(3)[None]], tokens=["a", "b", "c"])
     >>> edges = found.edges(top=1)
     >>> len(edges.to_pandas()), edges.to_networkx().number_of_nodes()
     (3, 3)

@@ -65,6 +65,19 @@ class Growing:
     >>> growing = Program(rules).compile(R.h).growing(8)
     >>> growing(x=torch.ones(3, 4)).shape, growing(x=torch.ones(1, 4)).shape, growing
     (torch.Size([3, 4]), torch.Size([1, 4]), <growing: 4 of 8 rows>)
+    >>> growing.edit(1, 2, x=torch.zeros(1, 4)).shape  # row 1, and what it changes
+    torch.Size([3, 4])
+    >>> growing.crop(1)
+    >>> growing.length
+    1
+
+    Samples of a batch may be repeated, reordered or left out, as beam search does:
+
+    >>> growing = Program(rules).compile(R.h).growing(8)
+    >>> _ = growing(x=torch.randn(2, 3, 4))
+    >>> growing.take([1, 1, 0])
+    >>> growing(x=torch.randn(3, 1, 4)).shape
+    torch.Size([3, 1, 4])
     """
 
     def __init__(self, model: Model, capacity: int, fixed: Mapping[str, Any]) -> None:
@@ -97,20 +110,7 @@ class Growing:
 
     @property
     def length(self) -> int:
-        """The number of rows so far.
-
-        >>> import torch
-        >>> from edgewise import F, Program, R, V
-        >>> rules = [
-        ...     (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), V.J <= V.I))
-        ...     | [F.product, F.softmax_agg(agg_terms=[V.J])],
-        ...     (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
-        ... ]
-        >>> growing = Program(rules).compile(R.h).growing(8)
-        >>> _ = growing(x=torch.ones(3, 4))
-        >>> growing.length
-        3
-        """
+        """The number of rows so far."""
         return self.cache.length
 
     @property
@@ -198,18 +198,6 @@ class Growing:
         As many rows as before change only those that they reach: in a model of windows, not all
         that follow. More or fewer move all that follow, which are then recomputed. Without
         `inputs`, rows are removed.
-
-        >>> import torch
-        >>> from edgewise import F, Program, R, V
-        >>> rules = [
-        ...     (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), V.J <= V.I))
-        ...     | [F.product, F.softmax_agg(agg_terms=[V.J])],
-        ...     (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
-        ... ]
-        >>> growing = Program(rules).compile(R.h).growing(8)
-        >>> _ = growing(x=torch.ones(3, 4))
-        >>> growing.edit(1, 2, x=torch.zeros(1, 4)).shape
-        torch.Size([2, 4])
         """
         start = _checked_integer(start, "start", 0)
         history, length = self._history, self.length
@@ -279,21 +267,7 @@ class Growing:
         return self._reach
 
     def take(self, samples: Tensor | Sequence[int]) -> None:
-        """Continue with these samples of the batch, in this order; one may come several times.
-
-        >>> import torch
-        >>> from edgewise import F, Program, R, V
-        >>> rules = [
-        ...     (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), V.J <= V.I))
-        ...     | [F.product, F.softmax_agg(agg_terms=[V.J])],
-        ...     (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
-        ... ]
-        >>> growing = Program(rules).compile(R.h).growing(8)
-        >>> _ = growing(x=torch.randn(2, 3, 4))
-        >>> growing.take([1, 1, 0])
-        >>> growing(x=torch.randn(3, 1, 4)).shape
-        torch.Size([3, 1, 4])
-        """
+        """Continue with these samples of the batch, in this order; one may come several times."""
         if self._batch is None:
             raise BadAppend("there is no batch yet", caller(), "append rows first")
         samples = _checked_samples(samples, self._batch).to(self.model._one.device)
@@ -307,21 +281,7 @@ class Growing:
         self._batch = len(samples)
 
     def crop(self, length: int) -> None:
-        """Drop the rows from `length` on.
-
-        >>> import torch
-        >>> from edgewise import F, Program, R, V
-        >>> rules = [
-        ...     (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), V.J <= V.I))
-        ...     | [F.product, F.softmax_agg(agg_terms=[V.J])],
-        ...     (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
-        ... ]
-        >>> growing = Program(rules).compile(R.h).growing(8)
-        >>> _ = growing(x=torch.ones(3, 4))
-        >>> growing.crop(1)
-        >>> growing.length
-        1
-        """
+        """Drop the rows from `length` on."""
         if _checked_integer(length, "length", 0) > self.length:
             raise BadAppend(
                 f"there are {self.length} rows, not {length}", caller(), "crop to fewer rows"
