@@ -14,18 +14,19 @@ if not os.environ.get("EDGEWISE_SITE"):
 
 WORDS = {  # what a visitor types, and a page that must be among the first answers
     "install": "how-to/install.html",
-    "sliding window": "window",
-    "sinks": "",
+    "sliding window": "explanation/windows.html",
+    "sinks": "notebooks/longer-context.html",
     "pandas": "how-to/data.html",
-    "generate text": "",
+    "generate text": "how-to/hugging-face.html",
     "FlexAttention": "how-to/coming-from.html",
-    "padding": "",
-    "DuckDB": "how-to/data.html",
-    "softmax": "",
-    "shape-mismatch": "reference/errors/",
+    "padding": "how-to/hugging-face.html",
+    "DuckDB": "how-to/big-joins.html",
+    "dates": "notebooks/graph-from-tables.html",
+    "shape-mismatch": "reference/errors/shape-mismatch.html",
     "LoRA": "how-to/hugging-face.html",
-    "duplicates": "",
-    "BERT": "",
+    "duplicates": "how-to/inputs.html",
+    "resume": "how-to/train-a-recipe.html",
+    "BERT": "gallery/bert.html",
 }
 FRONT = (
     *("index", "how-to/install", "how-to/coming-from", "models", "benchmarks", "gallery"),
@@ -138,6 +139,16 @@ def test_notebooks_show_what_they_computed(chrome, address, name):
         text = page.inner_text("article")
     assert "Traceback" not in text
     assert "<Figure" not in text
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_notebook_shows_a_view_in_the_theme_of_the_page(chrome, address, scheme):
+    with chrome.new_context(color_scheme=scheme) as context:
+        page = context.new_page()
+        page.goto(f"{address}/notebooks/attention-ideas.html")
+        frame = page.frame_locator("iframe")
+        frame.locator(f"html[data-ready][data-theme={scheme}]").wait_for()
+        assert frame.locator("canvas").first.is_visible()
 
 
 @pytest.mark.parametrize("words", WORDS)

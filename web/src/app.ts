@@ -37,11 +37,11 @@ export class App {
     const first = this.panels[0];
     for (const one of this.panels) if (!one.header.tokens && one.n === first.n) one.header.tokens = first.header.tokens;
     const start = first.startingHead();
-    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
     const other: Selection = { panel: this.panels.length > 1 ? 1 : 0, layer: 0, head: this.panels.length > 1 || first.heads[0] < 2 ? 0 : 1 };
     this.store = new Store({
       view: "graph", panel: 0, ...start, threshold: first.startingThreshold(start.layer, start.head), token: null, hover: null, hop: null,
-      metric: "entropy", other, pattern: first.patternText() ?? "window(2) | global_tokens(1)", tokens: 32, dark,
+      metric: "entropy", other, pattern: first.patternText() ?? "window(2) | global_tokens(1)", tokens: 32, dark: scheme.matches,
     });
     if (first.n > 1024) this.store.now.view = "map";
     this.lab = new Lab(this.store);
@@ -52,6 +52,7 @@ export class App {
     const head = el("header", {}, el("h1", {}, el("bdi", {}, document.title)), this.tabs, theme);
     root.replaceChildren(head, this.bar, el("div", { class: "stage" }, this.stage, this.aside), el("footer", {}, this.status, this.help()));
     this.store.onChange(() => this.draw());
+    scheme.addEventListener("change", () => this.store.set({ dark: scheme.matches }));
     addEventListener("resize", () => this.store.set({}));
     addEventListener("keydown", (event) => this.key(event));
     this.draw();

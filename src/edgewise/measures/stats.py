@@ -103,7 +103,7 @@ class Stats:
             ("keys per query", str(self.keys_per_query), "keys_per_query"),
             ("queries per key", str(self.queries_per_key), "queries_per_key"),
             ("receptive field by layer", _shares(self.reach), "reach"),
-            ("layers to full receptive field", _number(self.layers), "layers"),
+            ("layers to full receptive field", self._layers(), "layers"),
             ("components", self._components(), "components"),
             ("diameter", f"{self.diameter:,}", "diameter"),
             ("average path", _number(self.average_path), "average_path"),
@@ -114,6 +114,12 @@ class Stats:
             ("flops", f"{_large(self.flops)} (full: {_large(self.complete_flops)})", "flops"),
             ("bytes", _large(self.bytes), "bytes"),
         ]
+
+    def _layers(self) -> str:
+        """Of a graph that never gets there, such as a causal one, where it ends."""
+        if not math.isinf(self.layers):
+            return _number(self.layers)
+        return f"never: {self.reach[-1]:.2%} after {len(self.reach) - 1:,}"
 
     def _components(self) -> str:
         more = "" if self.components == 1 else f", the largest with {self.largest:,} tokens"

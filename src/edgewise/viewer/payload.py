@@ -78,7 +78,7 @@ def model_panel(graph: AttentionGraph, title: str, most_bytes: int) -> Panel:
          "pairs": call.pairs(), "pattern": _pattern_of(call)}
         for call in graph.calls
     ]  # fmt: skip
-    tokens = [token[:LONGEST_LABEL] for token in graph.tokens]
+    tokens = [visible(token[:LONGEST_LABEL]) for token in graph.tokens]
     header: dict[str, Any] = {
         "kind": "model", "title": title, "n": n, "tokens": tokens, "layers": layers,
         "summary": [_rounded(asdict(one)) for one in graph.summary()],
@@ -92,6 +92,17 @@ def model_panel(graph: AttentionGraph, title: str, most_bytes: int) -> Panel:
     low = 0.0 if exact else max(LEAST, 1 / (top + 1))  # all edges above it are candidates
     edges = graph.edges(threshold=0.0) if exact else graph.edges(top=top, threshold=LEAST)
     return _fitting(header, arrays, edges, graph, low, most_bytes)
+
+
+def visible(token: str) -> str:
+    """A token as a label: one of spaces alone would not be seen.
+
+    >>> visible("the"), visible("  "), visible("\\n")
+    ('the', '␣␣', '⏎')
+    """
+    if token.strip():
+        return token
+    return "".join("⏎" if letter == "\n" else "␣" for letter in token)
 
 
 def _pattern_of(call: AttentionCall) -> str:
