@@ -96,7 +96,7 @@ def compile(
     chosen = selections(program, [o for o in outputs if isinstance(o, nodes.Atom)])
     plan = lower(program, *outputs, several=several, as_inputs=frozenset(chosen))
     stages: dict[str, Any] = {"plan": plan, "without": without}
-    plan, stages["selections"] = _by_ranks(plan, [_selection(program, chosen, n) for n in chosen])
+    plan = _by_ranks(plan, [_selection(program, chosen, n) for n in chosen], stages)
     plan, stages["passes"] = optimise(plan, without=without)
     if os.environ.get("EDGEWISE_CHECK"):
         for _, made in (("plan", stages["plan"]), *stages["passes"]):
@@ -120,14 +120,16 @@ def _selection(program: Program, chosen: Sequence[str], name: str) -> Plan:
     return lower(program, nodes.Atom(name), as_inputs=frozenset(chosen) - {name})
 
 
-def _by_ranks(plan: Plan, selected: Sequence[Plan]) -> tuple[Plan, tuple[Plan, ...]]:
-    """A plan and those of its selections, of which some compare ranks."""
+def _by_ranks(plan: Plan, selected: Sequence[Plan], stages: dict[str, Any]) -> Plan:
+    """A plan whose selections, of which some compare ranks, are a stage."""
     known = {p.outputs[0].relation: found for p in selected if (found := ranked(p)) is not None}
     parts: list[Plan] = []
     for one in selected:
         found = known.get(one.outputs[0].relation)
         parts += [one] if found is None else found.plans
-    return by_ranks(plan, known), tuple(by_ranks(part, known) for part in parts)
+    stages["selections"] = tuple(by_ranks(part, known) for part in parts)
+    stages["ranked"] = {p.outputs[0].relation: one for one in known.values() for p in one.plans}
+    return by_ranks(plan, known)
 
 
 def _shared(

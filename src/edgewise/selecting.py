@@ -13,6 +13,7 @@ from edgewise.batches import Batch
 from edgewise.checks.evaluation import not_a_scalar
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.index import STRINGS
+from edgewise.ground.value_runs import ranks, runs
 from edgewise.inputs.kinds import InputLike, ragged
 from edgewise.language import nodes
 from edgewise.language.program import FactLike
@@ -29,7 +30,7 @@ from edgewise.physical.relation import Relation
 from edgewise.physical.step import Step
 from edgewise.physical.weights import owner
 from edgewise.plan.nodes import Plan
-from edgewise.plan.value_ranks import SIDES
+from edgewise.plan.value_ranks import LATER, RankedComparison
 
 MOST_GROUNDED = 16  # selections for which a grounding is held
 Selected = dict[str, Tensor | ragged | list[Any]]
@@ -197,7 +198,7 @@ class Selecting(Model):
     ) -> Data:
         """What is grounded on the selections of now; joined when its parts are, if `in_parts`."""
         selected: Selected = {}
-        sides: list[tuple[str, Relation, int]] = []
+        sides: list[Relation] = []
         for at, (name, model) in enumerate(self.parts):
             self._share(model)
             arity = len(model.plan.outputs[0].terms)
@@ -205,15 +206,17 @@ class Selecting(Model):
                 own = self._ground(at, model, data, selected)
                 found = model.rows(own, **_those_of(model, step))
             assert isinstance(found, Relation)
-            if found.data.ndim > 1 + found.batched:
-                raise not_a_scalar(name, model.plan.rules[-1])
             samples = data.samples or _samples(selected)
-            if name.endswith(SIDES):
-                sides.append((name, found, arity))
-            else:
+            comparison = self.stages["ranked"].get(name)
+            columns = comparison.columns if comparison and not sides else 1
+            if found.data.shape[1 + found.batched :] != (columns,) * (columns > 1):
+                raise not_a_scalar(name, model.plan.rules[-1])
+            if comparison is None:
                 selected[name] = _chosen(found, arity, samples)
-            if len(sides) == len(SIDES):
-                selected |= _ranks(sides, samples)
+                continue
+            sides.append(found)
+            if len(sides) == 2:
+                selected |= _by_ranks(comparison, sides, samples)
                 sides = []
         in_parts = in_parts or data.want is not None
         return self._ground(len(self.parts), self, data, selected, in_parts)
@@ -340,20 +343,33 @@ def _samples(selected: Selected) -> int | None:
     return None
 
 
-def _ranks(sides: list[tuple[str, Relation, int]], samples: int | None) -> Selected:
-    """Keys with the rank of their value among those of both sides; NaN compares with none."""
-    values = [found.data.detach().cpu() for _, found, _ in sides]
-    order = torch.cat([value.ravel() for value in values]).unique()
-    made: Selected = {}
-    for (name, found, arity), value in zip(sides, values, strict=True):
-        value = value if found.batched else value[None]
-        rank, fine = torch.searchsorted(order[~order.isnan()], value), ~value.isnan()
-        each = [
-            torch.cat([found.index, own[None]])[:, some]
-            for own, some in zip(rank, fine, strict=True)
-        ]
-        made[name] = _in_samples(found, each, arity + 1, samples)
-    return made
+def _by_ranks(comparison: RankedComparison, sides: list[Relation], samples: int | None) -> Selected:
+    """Keys with the runs of ranks that they meet, and keys with their rank."""
+    meeting, ranked = sides
+    with_runs, with_rank = (
+        len(plan.outputs[0].terms) + more
+        for plan, more in zip(comparison.plans, (2, 1), strict=True)
+    )
+    order, rank = ranks(ranked.data.detach().cpu())
+    values = meeting.data.detach().cpu()
+    values = values if meeting.batched else values[None]
+    columns = values.unbind(-1) if comparison.columns > 1 else (values,)
+    found = runs(comparison, columns, order)
+    met = [
+        torch.cat([torch.cat([meeting.index, start[None, k], end[None, k]])[:, rows[k]]
+                   for rows, start, end in found], 1)
+        for k in range(len(values))
+    ]  # fmt: skip
+    own = (rank if ranked.batched else rank[None]).unbind()
+    numbered = [torch.cat([ranked.index, one[None]])[:, one >= 0] for one in own]
+    made = {ranked.name: _in_samples(ranked, numbered, with_rank, samples)}
+    if comparison.is_outside:
+        later = copy.copy(meeting)
+        later.name = comparison.head.relation + LATER
+        after = [keys[:, keys[-2] > 0] for keys in met]
+        made[later.name] = _in_samples(later, after, with_runs, samples)
+        met = [keys[:, keys[-2] == 0] for keys in met]
+    return {**made, meeting.name: _in_samples(meeting, met, with_runs, samples)}
 
 
 def _named(found: Relation, keys: Tensor) -> Tensor | list[Any]:

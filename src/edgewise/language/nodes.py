@@ -167,6 +167,9 @@ class Expression:
     def __rsub__(self, other: Any) -> Apply:
         return operators.difference(other, self)
 
+    def __abs__(self) -> Apply:
+        return operators.apply("abs", self)
+
     def __pow__(self, other: Any) -> Any:
         raise operators.BadOperator(
             "there is no power operator", caller(), "write `a * a`, or `F.square(a)`"

@@ -1,13 +1,15 @@
-"""Comparisons of a value with another one's, as comparisons of their ranks.
+"""Comparisons of the values of two keys, as runs of ranks.
 
-`score(I) > score(J)` holds for up to n² pairs. It is read as `left(I, A), right(J, B), gt(A, B)`,
-where A and B are the ranks of both values among all: n rows each, which masks take as intervals
-and joins as ranges.
+`a(I) + b(J) > c` holds for up to n² pairs. For one I it holds from some value of b(J) on, because
+rounding keeps order. So it is read as `runs(I, A, B), ranks(J, C), leq(A, C), lt(C, B)`, where C is
+the rank of b(J) among all, and A to B the ranks for which the comparison with a(I) holds: n rows
+each, which masks take as intervals and joins as ranges. `ground/value_runs.py` finds them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgewise.language import nodes
@@ -15,55 +17,88 @@ from edgewise.language.dependencies import needs, reachable
 from edgewise.language.statements import assigned_variables
 from edgewise.plan.nodes import Plan
 
-SIGNS = {"greater": "gt", "greater_equal": "geq"}
-SIDES = (" left", " right")
+SIDES = (" runs", " ranks")
+LATER = " later runs"
+COMPARED = ("greater", "greater_equal")
+# order is kept, or turned, by rounding too, and of finite numbers none gives NaN
+INCREASING = ("sum", "avg", "max", "min", "relu")
+DECREASING = ("reverse",)
+SCALED = ("elproduct", "product")
+
+
+@dataclass(frozen=True)
+class ValueColumn(nodes.Expression):
+    """The value of one of the two keys: a column of the side with runs, or, as −1, the ranked."""
+
+    at: int
+    is_number: bool = False  # finite, and the same for all keys
+    place = None
 
 
 @dataclass(frozen=True)
 class RankedComparison:
-    """A selection that compares two values with no variable in common."""
+    """A selection that compares values of two keys with no variable in common.
 
-    sign: str
+    `test` is the comparison over columns. In the ranked value each of the `monotone` comparisons
+    holds up to some value or from it on, and between two such values the test does not change.
+    """
+
     head: nodes.Atom
-    plans: tuple[Plan, Plan]  # of the values on the left and on the right
+    columns: int
+    test: nodes.Apply
+    monotone: tuple[nodes.Apply, ...]
+    plans: tuple[Plan, Plan]  # of the columns with runs, and of the ranked value
 
-    def conditions(
+    @property
+    def is_outside(self) -> bool:
+        """Whether it holds below some value and above another one: |x| > c."""
+        return _is_absolute(self.test.operands[0])
+
+    def bodies(
         self, terms: tuple[nodes.Term, ...], number: int
-    ) -> tuple[nodes.Expression, ...]:
-        """The selection of some terms, by ranks."""
+    ) -> list[tuple[nodes.Expression, ...]]:
+        """The selection of some terms, by ranks: one body or the other."""
         place = {v: at for at, v in enumerate(self.head.terms)}
-        ranks = [nodes.Variable(f"@{number}{side}") for side in SIDES]
-        found: list[nodes.Expression] = []
-        for plan, rank in zip(self.plans, ranks, strict=True):
+        start, end, rank = (nodes.Variable(f"@{number} {name}") for name in ("from", "to", "rank"))
+        tables = []
+        for plan, more in zip(self.plans, ((start, end), (rank,)), strict=True):
             (head,) = plan.outputs
             own = tuple(terms[place[v]] for v in _terms(plan, head.relation))
-            found.append(nodes.Atom(head.relation, (*own, rank), hidden=True))
-        return (*found, nodes.SpecialAtom(self.sign, tuple(ranks)))
+            tables.append(nodes.Atom(head.relation, (*own, *more), hidden=True))
+        runs, ranks = tables
+        later = replace(runs, relation=self.head.relation + LATER)
+        within = nodes.SpecialAtom("leq", (start, rank)), nodes.SpecialAtom("lt", (rank, end))
+        return [(one, ranks, *within) for one in ((runs, later) if self.is_outside else (runs,))]
 
 
 def ranked(plan: Plan) -> RankedComparison | None:
-    """The plan of a selection as a comparison of ranks; None if it is something else."""
+    """The plan of a selection as a comparison of ranks; None if it does not come apart."""
     (output,) = plan.outputs
     rules = [r for r in plan.rules if r.head.relation == output.relation]
     if len(rules) != 1 or len(rules[0].body) != 1 or rules[0].functions:
         return None
     (rule,) = rules
     value = rule.body[0]
-    if not isinstance(value, nodes.Apply) or value.function.name not in SIGNS or value.weight:
+    if not isinstance(value, nodes.Apply) or value.function.name not in COMPARED or value.weight:
         return None
-    own = [_variables(side) for side in value.operands]
-    if not own[0] or not own[1] or {*own[0]} & {*own[1]}:
+    groups = _groups(value)
+    if len(groups) != 2:
         return None
-    left, right = (
-        _side(plan, rule, side, names, suffix)
-        for side, names, suffix in zip(value.operands, own, SIDES, strict=True)
-    )
-    return RankedComparison(SIGNS[value.function.name], rule.head, (left, right))
+    for own, other in (groups, groups[::-1]):
+        parts = _Parts(own, other)
+        test = replace(value, operands=tuple(map(parts.read, value.operands)))
+        monotone = tuple(_monotone(test))
+        if len(parts.ranked) == 1 and all(_is_monotone(item) for item in monotone):
+            runs = _side(plan, rule, parts.columns, own, SIDES[0])
+            ranks = _side(plan, rule, parts.ranked, other, SIDES[1])
+            return RankedComparison(rule.head, len(parts.columns), test, monotone, (runs, ranks))
+    return None
 
 
 def by_ranks(plan: Plan, known: Mapping[str, RankedComparison]) -> Plan:
-    """A plan that reads the ranks of comparisons; where one is negated, a relation of its own."""
-    negated: set[str] = set()
+    """A plan that reads the ranks of comparisons; one that is negated, or has two bodies, is a
+    relation of its own."""
+    apart: set[str] = set()
     steps = []
     for step in plan.steps:
         assert isinstance(step, nodes.Rule)
@@ -72,21 +107,104 @@ def by_ranks(plan: Plan, known: Mapping[str, RankedComparison]) -> Plan:
             name = item.relation if isinstance(item, nodes.Atom) else ""
             if name not in known:
                 body.append(item)
-            elif isinstance(item, nodes.Atom) and not item.negated:
-                body += known[name].conditions(item.terms, at)
+            elif isinstance(item, nodes.Atom) and not (item.negated or known[name].is_outside):
+                body += known[name].bodies(item.terms, at)[0]
             else:
-                negated.add(name)
+                apart.add(name)
                 body.append(item)
         steps.append(replace(step, body=tuple(body)))
-    for name in sorted(negated):
+    for name in sorted(apart):
         head = known[name].head
-        steps.append(nodes.Rule(head, known[name].conditions(head.terms, 0), (), head.place))
+        bodies = known[name].bodies(head.terms, 0)
+        steps += [nodes.Rule(head, body, (), head.place) for body in bodies]
     return replace(plan, steps=tuple(steps))
 
 
-def _variables(value: nodes.Expression) -> tuple[nodes.Variable, ...]:
-    names = assigned_variables(nodes.Rule(nodes.Atom(""), (value,)))
-    return tuple(map(nodes.Variable, names))
+class _Parts:
+    """An expression over columns, and what each of them is."""
+
+    def __init__(self, own: Sequence[str], other: Sequence[str]) -> None:
+        self.own, self.other = set(own), set(other)
+        self.columns: list[nodes.Expression] = []
+        self.ranked: list[nodes.Expression] = []
+
+    def read(self, item: nodes.Expression) -> nodes.Expression:
+        """The expression; numbers and weights are columns too."""
+        names = set(_variables(item))
+        if names & self.own and names & self.other:
+            assert isinstance(item, nodes.Apply)
+            return replace(item, operands=tuple(map(self.read, item.operands)))
+        if names & self.other:
+            self.ranked.append(item)
+            return ValueColumn(-1)
+        if item not in self.columns:
+            self.columns.append(item)
+        return ValueColumn(self.columns.index(item), _is_number(item))
+
+
+def _is_number(item: nodes.Expression) -> bool:
+    if isinstance(item, ValueColumn):
+        return item.is_number
+    value = item.value if isinstance(item, nodes.Weight) and item.is_fixed else None
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _groups(value: nodes.Expression) -> list[tuple[str, ...]]:
+    """Variables, those of one atom together, as they are written."""
+    found: list[list[str]] = []
+    for atom in _atoms(value):
+        own = list(_variables(atom))
+        joined = [group for group in found if {*group} & {*own}]
+        rest = [group for group in found if group not in joined]
+        if own:
+            found = [*rest, list(dict.fromkeys([*(n for g in joined for n in g), *own]))]
+    return [tuple(group) for group in found]
+
+
+def _atoms(item: nodes.Expression) -> Iterator[nodes.Expression]:
+    """What an expression combines; one with a weight is not looked into."""
+    if isinstance(item, nodes.Apply) and item.weight is None:
+        for operand in item.operands:
+            yield from _atoms(operand)
+    else:
+        yield item
+
+
+def _monotone(test: nodes.Apply) -> Iterator[nodes.Apply]:
+    """|x| > c changes where x > c or −x > c does."""
+    signs: list[tuple[nodes.Expression, ...]] = []
+    for item in test.operands:
+        inner = item.operands[0] if _is_absolute(item) else None  # type: ignore[attr-defined]
+        signs.append((item,) if inner is None else (inner, _negated(inner)))
+    for left in signs[0]:
+        for right in signs[1]:
+            yield replace(test, operands=(left, right))
+
+
+def _negated(item: nodes.Expression) -> nodes.Apply:
+    minus = nodes.Weight(value=-1.0, is_fixed=True)
+    return nodes.Apply(nodes.Function("elproduct"), (minus, item), None)
+
+
+def _is_absolute(item: nodes.Expression) -> bool:
+    return isinstance(item, nodes.Apply) and item.function.name == "abs" and item.weight is None
+
+
+def _is_monotone(item: nodes.Expression) -> bool:
+    """Whether an expression moves in one direction with the ranked value."""
+    if not isinstance(item, nodes.Apply):
+        return True
+    if item.weight is not None or item.function.arguments:
+        return False
+    name = item.function.name
+    fine = name in (*COMPARED, *INCREASING, *DECREASING) or (
+        name in SCALED and len(item.operands) == 2 and any(_is_number(o) for o in item.operands)
+    )
+    return fine and all(map(_is_monotone, item.operands))
+
+
+def _variables(value: nodes.Expression) -> tuple[str, ...]:
+    return tuple(assigned_variables(nodes.Rule(nodes.Atom(""), (value,))))
 
 
 def _terms(plan: Plan, relation: str) -> tuple[nodes.Term, ...]:
@@ -96,12 +214,19 @@ def _terms(plan: Plan, relation: str) -> tuple[nodes.Term, ...]:
 def _side(
     plan: Plan,
     rule: nodes.Rule,
-    value: nodes.Expression,
-    names: tuple[nodes.Variable, ...],
+    parts: Sequence[nodes.Expression],
+    names: Sequence[str],
     suffix: str,
 ) -> Plan:
-    """The plan of one of the values."""
-    head = replace(rule.head, relation=rule.head.relation + suffix, terms=names)
+    """The plan of the values of one key: one number, or a vector of several."""
+    value = parts[0]
+    if len(parts) > 1:
+        value = nodes.Apply(nodes.Function("concat"), tuple(parts), None, rule.place)
+    head = replace(
+        rule.head,
+        relation=rule.head.relation + suffix,
+        terms=tuple(map(nodes.Variable, names)),
+    )
     rules = [*(r for r in plan.rules if r is not rule), nodes.Rule(head, (value,), (), rule.place)]
     wanted = reachable(needs(rules), [head.relation])
     terms = tuple(nodes.Variable(f"X{at}") for at in range(len(names)))
