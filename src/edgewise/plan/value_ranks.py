@@ -67,8 +67,8 @@ class RankedComparison:
             tables.append(nodes.Atom(head.relation, (*own, *more), hidden=True))
         runs, ranks = tables
         later = replace(runs, relation=self.head.relation + LATER)
-        within = nodes.SpecialAtom("leq", (start, rank)), nodes.SpecialAtom("lt", (rank, end))
-        return [(one, ranks, *within) for one in ((runs, later) if self.is_outside else (runs,))]
+        between = nodes.SpecialAtom("leq", (start, rank)), nodes.SpecialAtom("lt", (rank, end))
+        return [(one, ranks, *between) for one in ((runs, later) if self.is_outside else (runs,))]
 
 
 def ranked(plan: Plan) -> RankedComparison | None:
@@ -85,7 +85,7 @@ def ranked(plan: Plan) -> RankedComparison | None:
     if len(groups) != 2:
         return None
     for own, other in (groups, groups[::-1]):
-        parts = _Parts(own, other)
+        parts = _ColumnReader(own, other)
         test = replace(value, operands=tuple(map(parts.read, value.operands)))
         monotone = tuple(_monotone(test))
         if len(parts.ranked) == 1 and all(_is_monotone(item) for item in monotone):
@@ -120,7 +120,7 @@ def by_ranks(plan: Plan, known: Mapping[str, RankedComparison]) -> Plan:
     return replace(plan, steps=tuple(steps))
 
 
-class _Parts:
+class _ColumnReader:
     """An expression over columns, and what each of them is."""
 
     def __init__(self, own: Sequence[str], other: Sequence[str]) -> None:

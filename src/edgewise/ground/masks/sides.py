@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from edgewise.ground.body import Body
+from edgewise.ground.body import SAMPLE, Body
 from edgewise.ground.index import Index
 from edgewise.ground.join import Bindings, Budget
 from edgewise.ground.masks.leaves import Equal
@@ -116,8 +116,8 @@ class Pairs:
 
 
 def attributes_in(sides: Sides, side: Sequence[Condition], own: str) -> tuple[str, ...]:
-    """The variables that tests read of one side, without those shared."""
-    read = names_of(sides.tests) & (names_of(side) | {own})
+    """The variables that tests read of one side, without those shared; the sample is of both."""
+    read = names_of(sides.tests) & (names_of(side) | {own, SAMPLE.name})
     return tuple(sorted(read - set(sides.shared)))
 
 
