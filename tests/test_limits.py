@@ -63,7 +63,6 @@ LIMITS = {
         lambda: MASKED.compile(R.out).growing(4)(x=torch.ones(3, 2), kind=KINDS),
     ),
     "growing by values": ("decided-by-values", lambda: CHOSEN.compile(R.h).growing(4)),
-    "updating by values": ("decided-by-values", lambda: CHOSEN.compile(R.h).updating()),
     "forward mode": (
         "no-transform",
         lambda: torch.func.jvp(

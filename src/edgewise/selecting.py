@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, Never
 
 import torch
 from torch import Tensor
@@ -29,8 +29,12 @@ from edgewise.physical.prepare import refuse_want
 from edgewise.physical.relation import Relation
 from edgewise.physical.step import Step
 from edgewise.physical.weights import owner
+from edgewise.plan.lower import lower
 from edgewise.plan.nodes import Plan
 from edgewise.plan.value_ranks import LATER, RankedComparison
+
+if TYPE_CHECKING:
+    from edgewise.update import Updating
 
 MOST_GROUNDED = 16  # selections for which a grounding is held
 Selected = dict[str, Tensor | ragged | list[Any]]
@@ -38,13 +42,13 @@ Selected = dict[str, Tensor | ragged | list[Any]]
 
 class DecidedByValues(EdgewiseError):
     """Comparisons of values and `argmin_agg` decide at every step which groundings there are, so
-    there is no one graph of tensor operations to compile, export, append to or update. Calls,
-    wanted rows and mini-batches decide anew each time."""
+    there is no one graph of tensor operations to compile, export or append to. Calls, wanted rows,
+    mini-batches and edits (`updating`) decide anew each time."""
 
     code = "decided-by-values"
     example = """\
 model = Program([R.h(V.X) <= (R.a(V.X), R.a(V.X) > 0.5)]).compile(R.h)
-model.updating()"""
+model.growing(8)"""
     instead = """\
 model = Program([R.h(V.X) <= (R.a(V.X), R.a(V.X) > 0.5)]).compile(R.h)
 model.rows(model.ground(facts=[R.a(0)[1.0]]))"""
@@ -209,7 +213,7 @@ class Selecting(Model):
             samples = data.samples or _samples(selected)
             comparison = self.stages["ranked"].get(name)
             columns = comparison.columns if comparison and not sides else 1
-            if found.data.shape[1 + found.batched :] != (columns,) * (columns > 1):
+            if len(found) and found.data.shape[1 + found.batched :] != (columns,) * (columns > 1):
                 raise not_a_scalar(name, model.plan.rules[-1])
             if comparison is None:
                 selected[name] = _chosen(found, arity, samples)
@@ -289,8 +293,12 @@ class Selecting(Model):
     def _ready_plan(self, data: Data) -> None:
         """A batch is decided when it is computed: by the weights of then."""
 
-    def updating(self, *, facts: Iterable[FactLike] = (), **inputs: InputLike) -> Never:
-        raise decided_by_values("updated")
+    def updating(self, *, facts: Iterable[FactLike] = (), **inputs: InputLike) -> Updating:
+        """Selections are relations like others, of which rows are added and removed."""
+        several = not self.plan.is_one_relation
+        every = self._part(lower(self.program, *self.plan.outputs, several=several))
+        self._share(every)
+        return every.updating(facts=facts, **inputs)
 
     def growing(self, capacity: int, **fixed: InputLike) -> Never:
         raise decided_by_values("appended to")
@@ -352,13 +360,13 @@ def _by_ranks(comparison: RankedComparison, sides: list[Relation], samples: int 
     )
     order, rank = ranks(ranked.data.detach().cpu())
     values = meeting.data.detach().cpu()
-    values = values if meeting.batched else values[None]
-    columns = values.unbind(-1) if comparison.columns > 1 else (values,)
+    batch = len(values) if meeting.batched else 1
+    columns = values.reshape(batch, len(meeting), comparison.columns).unbind(-1)
     found = runs(comparison, columns, order)
     met = [
         torch.cat([torch.cat([meeting.index, start[None, k], end[None, k]])[:, rows[k]]
                    for rows, start, end in found], 1)
-        for k in range(len(values))
+        for k in range(batch)
     ]  # fmt: skip
     own = (rank if ranked.batched else rank[None]).unbind()
     numbered = [torch.cat([ranked.index, one[None]])[:, one >= 0] for one in own]

@@ -253,12 +253,16 @@ class Maker:
     def values(self) -> Body:
         i, j, k = V.I, V.J, self.pick((-0.5, 0.0, 0.5))
         s, t = R.s(i), R.t(j)
+
+        def apart(e: Env, d: Tables) -> float:
+            return float(abs(d["s"][e["I"]] - d["t"][e["J"]]))
+
         return [self.pick((
             Tested(s > t, lambda e, d: d["s"][e["I"]] > d["t"][e["J"]]),
             Tested(R.s(j) >= R.s(i), lambda e, d: d["s"][e["J"]] >= d["s"][e["I"]]),
             Tested(s + t > k, lambda e, d: d["s"][e["I"]] + d["t"][e["J"]] > k),
-            Tested(abs(s - t) <= abs(k), lambda e, d: abs(d["s"][e["I"]] - d["t"][e["J"]]) <= abs(k)),
-            Tested(abs(s - t) > abs(k), lambda e, d: abs(d["s"][e["I"]] - d["t"][e["J"]]) > abs(k)),
+            Tested(abs(s - t) <= abs(k), lambda e, d: apart(e, d) <= abs(k)),
+            Tested(abs(s - t) > abs(k), lambda e, d: apart(e, d) > abs(k)),
             Tested(~(s + t > k), lambda e, d: not d["s"][e["I"]] + d["t"][e["J"]] > k),
             Tested(s * t > k, lambda e, d: d["s"][e["I"]] * d["t"][e["J"]] > k),
         ))]  # fmt: skip
@@ -352,8 +356,7 @@ def expected_of(model: Any, mask: torch.Tensor, h: torch.Tensor, heads: bool) ->
     def projected(name: str) -> torch.Tensor:
         if not heads:
             return (h @ weight[f"{name}.h"].T)[None]
-        own = weight[name] if name in weight else torch.stack([weight[f"{name}({k})"] for k in range(HEADS)])
-        return torch.einsum("nd,hed->hne", h, own)
+        return torch.einsum("nd,hed->hne", h, weight[name])
 
     q, k, v = map(projected, "qkv")
     scores = (q @ k.mT).masked_fill(~mask, -torch.inf)

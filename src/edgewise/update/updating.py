@@ -15,16 +15,17 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.atoms import listed
-from edgewise.checks.evaluation import is_extreme
+from edgewise.checks.evaluation import is_extreme, not_a_scalar
 from edgewise.errors import EdgewiseError, caller
-from edgewise.ground.index import Constants, Keys, distinct_rows
+from edgewise.ground.index import Constants, Keys, distinct_rows, index_of
 from edgewise.ground.rules import Grounder
 from edgewise.inputs.errors import BadInput
 from edgewise.inputs.kinds import InputLike, dense, ragged
 from edgewise.inputs.prepare import BoundPlan, prepare, strings
+from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import FactLike
-from edgewise.language.statements import weights
+from edgewise.language.statements import is_selection, weights
 from edgewise.notebook import html_table
 from edgewise.physical.build import refuse_facts
 from edgewise.physical.relation import Relation
@@ -337,8 +338,16 @@ class Updating:
             return {name: (heads, left or self._empty(heads, old), 0)}
         used = {weight: edit.weights[weight] for weight in stratum.weights}
         rows = self._values(name, grounds, facts, line, edit.tables, used)
+        rows = self._chosen(rows, rules[0].rule) if is_selection(name) else rows
         table = rows if left is None else left.with_rows(rows.index.keys, rows.data)
         return {name: (heads, table, rows.index.rows)}
+
+    def _chosen(self, rows: Table, rule: nodes.Rule) -> Table:
+        """Of a selection the rows that hold: those whose value is not 0."""
+        if rows.data.ndim > 1:
+            raise not_a_scalar(rule.head.relation, rule)
+        holds = (rows.data != 0).cpu()
+        return Table(index_of(rows.index.keys[holds]), rows.data[holds.to(rows.data.device)])
 
     def _empty(self, heads: Tensor, old: Table | None) -> Table:
         values = self.model._one.new_zeros(0) if old is None else old.data[:0]
