@@ -569,3 +569,36 @@ def test_weights_that_solve_refuses(weight, code):
         program.solve([R.a(0)[[1.0, 2.0]]], weights={"w": weight})
     assert caught.value.code == code
     assert "`w`" in caught.value.message
+
+
+SCALARS = Program([R.h(V.I) <= R.x(V.I)["w":3, 1]])
+
+
+def test_a_batch_of_scalars_without_its_axis_is_refused_where_it_can_be_told():
+    model = SCALARS.compile(R.h)
+    assert model(x=torch.ones(2, 4, 1)).shape == (2, 4, 3)
+    with pytest.raises(EdgewiseError, match="weights take 1") as caught:
+        model(x=torch.ones(2, 4))
+    assert "`x.unsqueeze(-1)`" in caught.value.help
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1)])
+def test_a_weight_of_one_number_takes_vectors(shape):
+    assert Program([R.h(V.I) <= R.x(V.I)[shape]]).compile(R.h)(x=torch.ones(2, 4)).shape == (2, 4)
+
+
+def test_a_batch_of_matrices_is_taken_by_its_rows():
+    program = Program([R.h(V.I) <= R.x(V.I)["w":2, 3]])
+    model = program.compile(R.h, seed=0).double()
+    x = torch.randn(2, 1, 3, 5, dtype=torch.float64)
+    weights = {"w": model.state_dict()["w"]}
+    expected = [program.solve([R.x(0)[one[0]]], weights=weights)[R.h(0)] for one in x]
+    torch.testing.assert_close(model(x=x)[:, 0], torch.stack(expected))
+
+
+def test_keys_are_joined_before_an_export():
+    model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.I, V.J))]).compile(R.h, fill=0.0)
+    edge = torch.tensor([[0, 1], [1, 2]])
+    with pytest.raises(EdgewiseError, match="not exported") as caught:
+        torch.export.export(model, (), {"x": torch.ones(3, 1), "edge": edge})
+    assert "model.ground(edge=...)" in caught.value.help

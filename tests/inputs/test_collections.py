@@ -183,3 +183,96 @@ def test_gradients_reach_the_tensors_of_a_mapping(model):
     x = {name: torch.tensor([value], requires_grad=True) for name, value in X.items()}
     model(x=x, edge=NAMES).data.sum().backward()
     assert [x[name].grad.item() for name in "abc"] == [1.0, 1.0, 1.0]
+
+
+FRAME = pandas.DataFrame({"a": [0, 0, 2], "b": [1, 2, 0]})
+UNSIGNED = ["uint8", "uint16", "uint32", "uint64", "int8", "int32"]
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED)
+def test_integers_of_every_size_are_keys(model, dtype):
+    x = torch.tensor([1.0, 10.0, 100.0])
+    expected = {"R.h(0)": 110.0, "R.h(2)": 1.0}
+    for edge in (
+        FRAME.astype(dtype),
+        FRAME.to_numpy(dtype).T,
+        polars.from_pandas(FRAME.astype(dtype)),
+    ):
+        assert shown(model(x=x, edge=edge)) == expected
+    assert shown(model(x=x, edge=torch.tensor(FRAME.to_numpy(dtype).T))) == expected
+
+
+PAIR = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.I, V.J))]).compile(R.h)
+GOOD = np.array([1.0, 10.0, 100.0], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("x", "edge", "words"),
+    [
+        # what is missing, in every kind of column
+        (pandas.Series([1.0, None, 2.0]), NUMBERS, "missing values"),
+        (pandas.Series([1, None], dtype="Int64"), NUMBERS, "missing values"),
+        (pandas.Series([1.5, None], dtype="Float64"), NUMBERS, "missing values"),
+        (polars.Series([1.5, None]), NUMBERS, "missing values"),
+        (pyarrow.array([1.5, None]), NUMBERS, "missing values"),
+        (pyarrow.chunked_array([[1], [None]]), NUMBERS, "missing values"),
+        (GOOD, pandas.DataFrame({"a": [0.0, None], "b": [1, 2]}), "missing values"),
+        (GOOD, polars.DataFrame({"a": [0, None], "b": [1, 2]}), "missing values"),
+        # what is not a number
+        ([1.0, float("nan")], NUMBERS, "not a number"),
+        (np.array([1.0, np.nan], np.float32), NUMBERS, "not a number"),
+        ({0: float("nan")}, NUMBERS, "not a number"),
+        ([1.0, None], NUMBERS, "other things than numbers"),
+        (np.array([1.5, 2.5], object), NUMBERS, "`1.5` is not a key"),
+        (np.array(["2020-01-01"], "datetime64[D]"), NUMBERS, "datetime64"),
+        (pandas.Series(pandas.to_datetime(["2020-01-01"])), NUMBERS, "datetime64"),
+        (np.array([1j]), NUMBERS, "complex"),
+        (np.array([True, False]), NUMBERS, "bool"),
+        (np.ma.array(GOOD, mask=[0, 1, 0]), NUMBERS, "masked"),
+        # what could mean two things
+        (pandas.Series([1.0, 2.0], index=[5, 7]), NUMBERS, "keys or places"),
+        (pandas.Series([1.0, 2.0], index=["a", "b"]), NUMBERS, "keys or places"),
+        ([1, 2, 3], NUMBERS, "keys or values"),
+        ([torch.ones(1), torch.ones(1)], NUMBERS, "torch.stack"),
+        (GOOD, {"a": [0], "b": [1]}, "a key is a tuple"),
+        (GOOD, polars.from_pandas(FRAME).lazy(), "collect"),
+        # keys that are not integers, and values that no rule would read
+        (GOOD, [(0.0, 1.0)], "`0.0` is not a key"),
+        (GOOD, FRAME.astype(float), "`0.0` is not a key"),
+        (GOOD, torch.tensor(NUMBERS).T.float(), "all pairs hold"),
+        (GOOD, torch.eye(3), "all pairs hold"),
+        (GOOD, torch.eye(3).bool(), "mask.nonzero"),
+        (GOOD, rows([(0, 1), (0, 1)], duplicates="count"), "holds once"),
+        (GOOD, rows([(0, 1), (0, 1)], [1.0, 2.0], duplicates="sum"), "holds once"),
+        (GOOD, np.array([[2**63], [0]], np.uint64), "does not fit"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(x, edge, words):
+    with pytest.raises(EdgewiseError, match=words):
+        PAIR(x=x, edge=edge)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        GOOD[::-1][::-1],
+        GOOD.astype(">f4"),
+        np.ma.array(GOOD),
+        [np.float32(one) for one in GOOD],
+        [np.array(one) for one in GOOD],
+        pandas.Series(GOOD, dtype="Float64"),
+        polars.Series(GOOD),
+        pyarrow.array(GOOD),
+        scipy.sparse.dok_array(GOOD),
+    ],
+    ids=lambda x: f"{type(x).__module__}.{type(x).__name__}",
+)
+def test_values_in_every_form_are_read(x):
+    assert shown(PAIR(x=x, edge=NUMBERS)) == {"R.h(0)": 110.0, "R.h(2)": 1.0}
+
+
+def test_keys_and_values_of_different_rows_do_not_meet():
+    ages = pandas.DataFrame({"name": ["a", "b"], "age": [1.0, 2.0]})
+    assert rows(ages["name"], ages["age"]).values.tolist() == [1.0, 2.0]
+    with pytest.raises(EdgewiseError, match="different indices"):
+        rows(ages["name"], ages["age"].sort_values(ascending=False))

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from edgewise.errors import caller, safe_repr
 from edgewise.inputs.errors import BadInput
-from edgewise.inputs.key_columns import column_array, frame_columns, is_column
+from edgewise.inputs.key_columns import column_array, frame_columns, is_column, refuse_unread
 from edgewise.inputs.kinds import rows, tensor_copy
 
 REAL = (float, np.floating)
@@ -30,15 +30,25 @@ def read_collection(name: str, item: Any, arity: int) -> Tensor | rows | None:
     """A collection as rows, or as a tensor of values; None for anything else."""
     if isinstance(item, Tensor):
         return None if item.layout == torch.strided else _sparse_tensor(name, item, arity)
+    refuse_unread(item, f"`{name}`")
+    if callable(getattr(item, "tocoo", None)):  # before mappings: one kind of SciPy's is a dict
+        return _sparse_matrix(name, item, arity)
     if isinstance(item, Mapping):
         return _mapping(name, item, arity)
     if frame_columns(item) is not None:
         return _frame(name, item, arity)
     if is_column(item):
         found = column_array(item)
-        return torch.as_tensor(found.copy()) if found.dtype.kind == "f" else rows(item)
-    if callable(getattr(item, "tocoo", None)):
-        return _sparse_matrix(name, item, arity)
+        if found.dtype.kind != "f":
+            return rows(item)
+        index: Any = getattr(item, "index", None)  # of pandas; a method of lists
+        if hasattr(index, "equals") and index.tolist() != list(range(len(found))):
+            raise BadInput(
+                f"`{name}` is a column whose index is not 0, 1, 2, ...: keys or places?",
+                caller(),
+                "by key, `column.to_dict()`; by place, `column.reset_index(drop=True)`",
+            )
+        return torch.as_tensor(found.copy())
     if isinstance(item, Sequence | Set) and not isinstance(item, str | bytes):
         return _listed(name, list(item), arity, isinstance(item, Set))
     if getattr(getattr(item, "dtype", None), "kind", "") in ("U", "O", "T"):
@@ -54,12 +64,18 @@ def _listed(name: str, items: list[Any], arity: int, is_set: bool) -> Tensor | r
     if _holds_reals(items):
         try:
             return tensor_copy(items)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RuntimeError):
             raise BadInput(
                 f"`{name}` is a list of different lengths, or of other things than numbers",
                 caller(),
                 "give numbers of one shape; samples of different sizes are `ragged([...])`",
             ) from None
+    if all(isinstance(item, Tensor) for item in items):
+        raise BadInput(
+            f"`{name}` is a list of tensors",
+            caller(),
+            "of one shape, `torch.stack(tensors)`; samples of a batch, `ragged(tensors)`",
+        )
     if arity == 1 and (is_set or all(isinstance(item, str) for item in items)):
         return rows(items)
     raise BadInput(
@@ -84,6 +100,13 @@ def _mapping(name: str, item: Mapping[Any, Any], arity: int) -> rows:
         return rows(torch.zeros(arity, 0, dtype=torch.int64))
     keys = [key if isinstance(key, tuple) else (key,) for key in item]
     values = list(item.values())
+    if arity != 1 and all(len(key) == 1 for key in keys):
+        raise BadInput(
+            f"`{name}` has {arity} terms, but {safe_repr(next(iter(item)))} is one",
+            caller(),
+            f"a key is a tuple, `{{{tuple(range(arity))}: 1.0}}`; of columns by name, "
+            "`rows(list(columns.values()))`",
+        )
     if all(isinstance(value, Tensor) for value in values):
         if len({value.shape for value in values}) == 1:
             return rows(keys, torch.stack(values))
@@ -107,7 +130,8 @@ def _frame(name: str, item: Any, arity: int) -> rows:
         raise BadInput(
             f"`{name}` has {arity} terms, but the frame has {len(columns)} columns",
             caller(),
-            "choose the columns of keys, and of the value: `rows(frame[['a', 'b']], frame['w'])`",
+            "choose the columns of keys, and of the value: `rows(frame[['a', 'b']], frame['w'])`; "
+            "of features, `frame.to_numpy()`",
         )
     return rows(item)
 

@@ -16,8 +16,12 @@ from edgewise.errors import caller, safe_repr
 from edgewise.ground.index import STRINGS, KeyOutOfRange
 from edgewise.inputs.errors import BadInput
 
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-TAKEN = "int64, int32, int16, int8 or uint8"
+INTEGERS = (
+    *(torch.int64, torch.int32, torch.int16, torch.int8),
+    *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
+)
+TAKEN = "integers"
+FRAMES = ("pandas", "polars", "pyarrow")
 HELP = "give integers or strings: a tensor (arity, rows), a list of tuples, or columns of a frame"
 
 
@@ -30,6 +34,7 @@ def read_keys(item: Any) -> tuple[Tensor, tuple[str, ...]]:
     >>> read_keys([("b", 0), ("a", 7)])[1]
     ('a', 'b')
     """
+    refuse_unread(item, "the keys")
     columns = frame_columns(item)
     if columns is None and isinstance(item, Sequence | Set) and not isinstance(item, str | bytes):
         columns = _listed_columns(list(item))
@@ -58,20 +63,39 @@ def frame_columns(item: Any) -> list[Any] | None:
     return None
 
 
+def refuse_unread(item: Any, what: str) -> None:
+    """Refuse what has not been computed yet, and arrays that hide some of their numbers."""
+    if callable(getattr(item, "collect", None)):
+        raise BadInput(f"{what}: a query that has not run", caller(), "run it: `frame.collect()`")
+    if isinstance(item, np.ma.MaskedArray) and np.ma.is_masked(item):
+        raise BadInput(
+            f"{what}: an array with masked numbers", caller(), "drop them, or `array.filled(0.0)`"
+        )
+
+
 def is_column(item: Any) -> bool:
     """Whether it is one column of a frame: it has no precision that somebody chose."""
     package = type(item).__module__.partition(".")[0]
-    return package in ("pandas", "polars", "pyarrow") and frame_columns(item) is None
+    return package in FRAMES and frame_columns(item) is None
 
 
 def column_array(column: Any) -> np.ndarray:
     """A column as an array; lists of numbers in it are rows of the array."""
+    if _has_missing(column):
+        raise BadInput("a column has missing values", caller(), "drop their rows, or fill them in")
     found = np.asarray(column)
     if found.dtype == object and len(found) and isinstance(found[0], Sequence | np.ndarray):
         if isinstance(found[0], str | bytes):
             return found
         return np.array([list(item) for item in found])
     return found
+
+
+def _has_missing(column: Any) -> bool:
+    if hasattr(column, "isna"):  # pandas
+        return bool(column.isna().any())
+    nulls = getattr(column, "null_count", 0)  # of polars a method, of Arrow a number
+    return bool(nulls() if callable(nulls) else nulls)
 
 
 def _listed_columns(items: list[Any]) -> list[Any]:
@@ -144,8 +168,8 @@ def _in_range(term: Any) -> int:
         missing = term is None or type(term).__name__ in ("NAType", "NaTType") or term != term
         what = "a key is missing" if missing else f"`{safe_repr(term)}` is not a key"
         help = "drop its row" if missing else HELP
-        if isinstance(term, float) and term.is_integer():
-            help = "keys are integers: drop rows without a key, then `.astype(int)`"
+        if isinstance(term, float) and not missing:
+            help = "keys are integers, `.astype(int)`, or strings; values an array of floats"
         raise BadInput(what, caller(), help)
     return int(term)
 
@@ -159,6 +183,8 @@ def _integers(keys: Tensor) -> Tensor:
             if keys.dtype != torch.bool
             else "list the pairs of a mask: `mask.nonzero().T`",
         )
+    if keys.dtype == torch.uint64 and keys.numel() and int(keys.cpu().numpy().max()) >= STRINGS:
+        raise KeyOutOfRange("a key does not fit", caller(), "use keys below 2^40, or a string")
     return (keys if keys.ndim == 2 else keys.unsqueeze(0)).long().resolve_neg()
 
 

@@ -13,12 +13,14 @@ from torch import Tensor
 from edgewise.errors import caller, counted, iterates, nearest, safe_repr
 from edgewise.inputs.errors import BadInput
 from edgewise.inputs.key_columns import (
+    FRAMES,
     INTEGERS,
     TAKEN,
     column_array,
     combined,
     is_column,
     read_keys,
+    refuse_unread,
 )
 
 DUPLICATES = ("refuse", "count", "sum", "once")
@@ -46,6 +48,7 @@ class rows:
     values: Tensor | None
     strings: tuple[str, ...]  # among the keys, which are their numbers
     has_precision: bool  # of its values: not if they are lists or columns of frames
+    are_combined: bool  # its values: repetitions are counted or summed
 
     def __init__(
         self,
@@ -56,6 +59,14 @@ class rows:
     ) -> None:
         if isinstance(keys, Tensor):
             refuse_layout(keys, "the keys")
+        indices: list[Any] = [getattr(part, "index", None) for part in (keys, values)]
+        of_pandas = all(hasattr(index, "equals") for index in indices)
+        if of_pandas and not indices[0].equals(indices[1]):
+            raise BadInput(
+                "keys and values have different indices, so their rows would not meet",
+                caller(),
+                "take both from one frame: `rows(frame[['a', 'b']], frame['w'])`",
+            )
         found, strings = read_keys(keys)
         held = None if values is None else _values(values, found)
         if duplicates != "refuse":
@@ -65,6 +76,7 @@ class rows:
         object.__setattr__(self, "values", held)
         object.__setattr__(self, "strings", strings)
         object.__setattr__(self, "has_precision", values is None or has_precision(values))
+        object.__setattr__(self, "are_combined", duplicates in ("count", "sum"))
 
     def __repr__(self) -> str:
         named = f", {counted(len(self.strings), 'string')}" if self.strings else ""
@@ -213,17 +225,22 @@ def _tensor(item: Any, what: str) -> Tensor:
 
 def tensor_copy(item: Any) -> Tensor:
     """The numbers of an array or of lists, of any strides; later writes into it are not seen."""
+    refuse_unread(item, "the numbers")
     if is_column(item):
         return torch.as_tensor(column_array(item).copy())
+    if isinstance(item, list) and any(isinstance(one, np.ndarray) for one in item):
+        item = np.array(item)
     if hasattr(item, "__array__"):
-        return torch.as_tensor(np.array(item)).clone()
+        array = np.array(item)
+        return torch.as_tensor(array.astype(array.dtype.newbyteorder("="))).clone()
     found = torch.as_tensor(item)
     return torch.as_tensor(item, dtype=torch.float64) if found.is_floating_point() else found
 
 
 def has_precision(item: Any) -> bool:
     """Whether somebody chose the precision of numbers: that of lists and frames is Python's."""
-    return isinstance(item, Tensor) or (hasattr(item, "__array__") and not is_column(item))
+    package = type(item).__module__.partition(".")[0]
+    return isinstance(item, Tensor) or (hasattr(item, "__array__") and package not in FRAMES)
 
 
 def refuse_layout(tensor: Tensor, what: str) -> None:

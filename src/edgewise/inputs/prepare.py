@@ -151,7 +151,8 @@ def strings(plan: Plan) -> Iterator[str]:
 
 
 def value_lengths(plan: Plan, relation: str) -> set[int]:
-    """The lengths of vectors that the matrices applied to a relation take."""
+    """The lengths of vectors that the weights applied to a relation take; a column takes 1, a
+    scalar any."""
     declared = [w for rule in plan.rules for w in weights(rule) if w.is_declared]
     shapes = {weight.name: declared_shape(weight) for weight in declared}
     applied = [
@@ -160,7 +161,7 @@ def value_lengths(plan: Plan, relation: str) -> set[int]:
         for atom in atoms(rule)
         if isinstance(atom, nodes.Atom) and atom.relation == relation and atom.weight is not None
     ]
-    return {shape[1] for shape in applied if len(shape) == 2 and shape[1] > 1}
+    return {shape[1] if len(shape) == 2 else 1 for shape in applied if max(shape, default=1) > 1}
 
 
 def _source(name: str, item: Input, arity: int, inner: set[int]) -> Source:

@@ -27,7 +27,7 @@ from edgewise.inputs.kinds import (
 from edgewise.inputs.prepare import strings
 from edgewise.language import nodes
 from edgewise.language.program import Program
-from edgewise.language.statements import arities_of
+from edgewise.language.statements import arities_of, atoms
 from edgewise.plan.nodes import Plan
 from edgewise.weights import PRECISIONS
 
@@ -95,6 +95,13 @@ class InputReader:
         own |= {fact.atom.relation for fact in plan.facts}
         self.required = tuple(name for name in self.arities if name not in own)
         self._strings = {*strings(plan), *strings(before)}
+        valued = {
+            atom.relation
+            for rule in before.rules
+            for atom in atoms(rule)
+            if isinstance(atom, nodes.Atom) and atom.carries_value and not atom.negated
+        }
+        self._conditions = {name for name in self.required if name not in valued}
 
     def read(self, inputs: Mapping[str, Any], unit: Tensor) -> dict[str, Input]:
         """Inputs of relations that the output needs, of the precision and device of `unit`."""
@@ -104,6 +111,17 @@ class InputReader:
         self.refuse_unknown(inputs)
         for name, item in inputs.items():
             found[name] = read_one(name, item, self.arities[name], unit.dtype)
+            if isinstance(found[name], rows) and torch.compiler.is_exporting():
+                raise KeysAtStep(
+                    f"`{name}` has keys, and joins of keys are not exported",
+                    caller(),
+                    f"join before: `data = model.ground({name}=...)`, and export a module whose "
+                    "`forward` returns `model(data, x=x)`",
+                )
+            if name in self._conditions and self.arities[name] > 1:
+                refuse_ignored(name, item if isinstance(item, rows) else found[name])
+            if not isinstance(item, Tensor | rows | ragged | numbers):
+                check_numbers({name: found[name]})
             for part in parts(found[name]):
                 keys = not isinstance(found[name], Tensor) and not part.is_floating_point()
                 if not (keys and part.device.type == "cpu"):
@@ -222,6 +240,23 @@ def check_numbers(inputs: Mapping[str, Input]) -> None:
                     caller(),
                     "drop those rows, or replace them: `torch.nan_to_num(x)`",
                 )
+
+
+def refuse_ignored(name: str, item: Input) -> None:
+    """Refuse values of a relation that rules read as a condition alone: they would say nothing."""
+    help = f"to read its values, write `R.{name}(...)` in a rule; "
+    if isinstance(item, Tensor):
+        raise BadInput(
+            f"`{name}` is a condition in every rule, and in a dense tensor all pairs hold",
+            caller(),
+            help + "keys are integers, `x.long()`; of a mask, `mask.nonzero().T`",
+        )
+    if isinstance(item, rows) and item.are_combined:
+        raise BadInput(
+            f"`{name}` is a condition in every rule, which holds once however often it is listed",
+            caller(),
+            help + "else `duplicates='once'`",
+        )
 
 
 def step_tensor(name: str, item: Input) -> Tensor:

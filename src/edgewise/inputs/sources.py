@@ -42,12 +42,14 @@ def _layout(name: str, sizes: tuple[int, ...], extra: int, inner: set[int]) -> t
     """The rank of a value, and whether there is a batch axis."""
     if extra == 0:
         return 0, False
-    if inner and sizes[-1] not in inner:
+    length = sizes[-2 if extra == 3 else -1]  # of a matrix, its rows
+    if inner and length not in inner:
         wanted = " or ".join(map(str, sorted(inner)))
+        scalars = f"; of scalars it is 1: `{name}.unsqueeze(-1)`" if inner == {1} else ""
         raise ShapeMismatch(
-            f"`{name}` has values of length {sizes[-1]}, but its weights take {wanted}",
+            f"`{name}` has values of length {length}, but its weights take {wanted}",
             caller(),
-            "the last axis is the value: (keys..., value) or (batch, keys..., value)",
+            f"the last axis is the value: (keys..., value) or (batch, keys..., value){scalars}",
         )
     return {1: (1, False), 2: (1, True), 3: (2, True)}[extra]
 
