@@ -1,6 +1,7 @@
-"""Graph networks of the zoo against PyG on a CPU: a layer, d = 64, both ways.
+"""Graph networks of the zoo against PyG on a CPU: a layer, d = 64 unless D says so, both ways.
 
 PYTHONPATH=src:bench python bench/gnn_pyg.py [model ...]     results of other models are kept
+D=16 PYTHONPATH=src:bench python bench/gnn_pyg.py gine       another width; those of 64 are kept
 
 The runs alternate, so that a busy machine disturbs all of them alike. Times are the median on the
 clock, and the least of the process, which others disturb least; THREADS=1 makes the latter exact,
@@ -26,9 +27,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # PyG's own imports
     from torch_geometric import nn as pyg
 
-D, HEADS, TYPES = 64, 4, 4
+D, HEADS, TYPES = int(os.environ.get("D", 64)), 4, 4
 SIZES = ((10_000, 100_000), (100_000, 1_000_000))
-LIGHT = ((10_000, 100_000), (30_000, 300_000))  # with a vector for each edge
 M = D // HEADS
 
 
@@ -246,7 +246,7 @@ def compare(name, n, e):
         "pyg": (lambda: conv(x, *given), theirs),
         "pyg_compiled": (lambda: compiled(x, *given), theirs),
     }
-    row = {"model": name, "n": n, "edges": len(i)}
+    row = {"model": name, "d": D, "n": n, "edges": len(i)}
     weight = torch.randn(n, D)
     for way in (forward, both):
         times = alternated(way, runs, weight)
@@ -262,19 +262,19 @@ def main():
     torch.set_num_threads(int(os.environ.get("THREADS", 2)))
     names, rows = sys.argv[1:] or list(MODELS), []
     for name in names:
-        for n, e in SIZES if name not in EDGES else LIGHT:
+        for n, e in SIZES:
             torch._dynamo.reset()
             rows.append(compare(name, n, e) | {"load": os.getloadavg()[0], "commit": commit()})
             print({k: v for k, v in rows[-1].items()}, flush=True)
-    rows += [row for row in known() if row["model"] not in names]
-    write("gnn_pyg", sorted(rows, key=lambda row: list(MODELS).index(row["model"])))
+    rows += [row for row in known() if row["model"] not in names or row["d"] != D]
+    write("gnn_pyg", sorted(rows, key=lambda row: (list(MODELS).index(row["model"]), row["d"])))
 
 
 def known():
     """The rows of the last run, each with its commit."""
     path = RESULTS / "gnn_pyg.json"
     found = json.loads(path.read_text()) if path.exists() else {"results": []}
-    return [{"commit": found["commit"]} | row for row in found["results"]]
+    return [{"commit": found["commit"], "d": 64} | row for row in found["results"]]
 
 
 if __name__ == "__main__":

@@ -294,6 +294,12 @@ class Grouping:
         return self.ptr.shape[0] - 1
 
     @cached_property
+    def places(self) -> Tensor:
+        """Where each row is in `order`."""
+        numbers = torch.arange(len(self.order), dtype=self.order.dtype, device=self.order.device)
+        return torch.empty_like(numbers).scatter_(0, self.order.long(), numbers)
+
+    @cached_property
     def tensors(self) -> list[Tensor]:
         """All of it, as operators take it."""
         return [getattr(self, name) for name in self.__dataclass_fields__]
