@@ -77,6 +77,9 @@ def test_a_dataset_of_pyg_is_a_batch():
     assert found.labels["graph"].values.tolist() == [1, 0]
     refused("bad-graph", data.from_pyg, [graph(2), Data(edge_index=torch.zeros(2, 0).long())])
     refused("bad-graph", data.from_pyg, 3)
+    for wrong in (5, -1):
+        ends = torch.tensor([[0], [wrong]])
+        refused("bad-graph", data.from_pyg, Data(x=torch.ones(2, 3), edge_index=ends))
     refused("bad-graph", data.from_pyg, [])
 
 

@@ -214,3 +214,37 @@ def test_an_edge_to_nobody_and_one_between_graphs_are_refused_or_dropped(tmp_pat
         found.execute("INSERT INTO edges VALUES (100, 103)")
     with pytest.raises(EdgewiseError, match="leaves its graph"):
         written(tmp_path, *TASKS["graphs"]).data.read(tmp_path)
+
+
+def test_batches_of_nodes_read_some_of_their_neighbours(tmp_path):
+    every = read(tmp_path, "nodes", "neighbours = [50, 50]", layer="graphsage")
+    corpus = every.data.read(tmp_path)
+    model = every.model.build(0, corpus, 0).eval()
+    batch, all_of_it = corpus.batch(3, 0, 1), corpus.of_examples(corpus.batch(3, 0, 1)["example"])
+    assert len(batch["x"]) <= len(all_of_it["x"])
+    torch.testing.assert_close(model(batch), model(all_of_it))  # no node has 50 neighbours
+    corpus.neighbours = [2, 1]
+    some = corpus.batch(3, 0, 1)
+    counts = torch.bincount(some["edge"][0])
+    assert counts[some["index"]].max() <= 2
+    assert len(some["edge"][0]) <= 3 * 2 + 3 * 2 * 1
+    assert torch.equal(some["edge"], corpus.batch(3, 0, 1)["edge"])
+    assert any(
+        not torch.equal(some["x"], other)
+        for other in (corpus.batch(3, 1, step)["x"] for step in range(3))
+    )
+    part = corpus.part(some, 1, 3)
+    torch.testing.assert_close(model(part), model(some)[1:])
+    data, objective = TASKS["nodes"]
+    recipe = written(tmp_path, f"{data}\nneighbours = [2, 1]", objective, layer="graphsage")
+    events = list(training.train(recipe, tmp_path / "run"))
+    assert "test accuracy" in events[-1].values
+
+
+@pytest.mark.parametrize(
+    ("task", "said", "why"),
+    [("nodes", "[0, 5]", "numbers of edges"), ("links", "[5]", "are not nodes")],
+)
+def test_neighbours_that_mean_nothing_are_refused(tmp_path, task, said, why):
+    with pytest.raises(EdgewiseError, match=why):
+        read(tmp_path, task, f"neighbours = {said}").data.read(tmp_path)

@@ -66,6 +66,7 @@ def _inputs(graph: Any) -> dict[str, Input]:
     if graph.edge_index is None:
         raise BadGraph("a graph has no `edge_index`", caller(), "set `data.edge_index`")
     attributes = graph.get("edge_attr")
+    _check_ends(graph.edge_index, (_count(graph), _count(graph)))
     found: dict[str, Input] = {"edge": _edges(graph.edge_index, attributes)}
     if graph.get("x") is not None:
         found["x"] = _features(graph.x)
@@ -111,6 +112,7 @@ def _hetero(graph: Any) -> Dataset:
     for a, verb, b in graph.edge_types:
         store = graph[a, verb, b]
         name = verb if verbs.count(verb) == 1 and verb not in inputs else f"{a}_{verb}_{b}"
+        _check_ends(store.edge_index, (_count(graph[a]), _count(graph[b])), f"of `{name}` ")
         inputs[name] = _edges(store.edge_index, store.get("edge_attr"))
     return Dataset(inputs, labels=labels, splits=splits)
 
@@ -177,14 +179,27 @@ def _typed_edges(graph: Any, here: dict[str, Tensor]) -> Tensor:
     found = [torch.zeros(3, 0, dtype=torch.int64)]
     for at, (a, verb, b) in enumerate(graph.edge_types):
         index = graph[a, verb, b].edge_index
-        sizes = torch.tensor([len(here[a]), len(here[b])])
-        if index.numel() and (int(index.min()) < 0 or bool((index.amax(1) >= sizes).any())):
-            what = f"an edge of `{a}_{verb}_{b}` is not between nodes of `{a}` and `{b}`"
-            raise BadGraph(what, caller(), f"there are {len(here[a]):,} and {len(here[b]):,}")
+        _check_ends(index, (len(here[a]), len(here[b])), f"of `{a}_{verb}_{b}` ")
         i, j = here[b][index[1]], here[a][index[0]]
         found.append(torch.stack([i, torch.full_like(i, at), j]))
     every = torch.cat(found, 1)
     return every.unique(dim=1) if every.numel() else every
+
+
+def _check_ends(index: Tensor, sizes: tuple[int | None, int | None], of: str = "") -> None:
+    """Refuse edges from or to nodes that are not there; None: nodes that nobody counted."""
+    if index.dim() != 2 or len(index) != 2:
+        return  # `rows` says what is wrong
+    for place, (ends, size) in enumerate(zip(index, sizes, strict=True)):
+        wrong = ends[(ends < 0) | (ends >= size)] if size is not None else ends[ends < 0]
+        if len(wrong):
+            what = f"an edge {of}is {('from', 'to')[place]} node {int(wrong[0])}"
+            raise BadGraph(what, caller(), f"there are {size or 0:,} nodes, numbered from 0")
+
+
+def _count(store: Any) -> int | None:
+    """PyG guesses the number of nodes without features, from their edges."""
+    return None if store.get("x") is None else len(store.x)
 
 
 def _batch(samples: list[Any]) -> Dataset:

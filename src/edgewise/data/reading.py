@@ -89,7 +89,11 @@ def _fetch(source: TableSource, schema: Schema) -> list[Fetched]:
         if spec.name not in there:
             what = f"{source.name} has no table `{spec.name}`"
             errors.append(
-                UnknownTable(what, spec.place, suggest(spec.name, list(there), "it is empty"))
+                UnknownTable(
+                    what,
+                    spec.place,
+                    suggest(spec.name, list(there), "" if there else "it is empty"),
+                )
             )
             continue
         known = source.columns(there[spec.name])

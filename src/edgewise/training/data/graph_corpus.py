@@ -37,7 +37,8 @@ class GraphCorpus:
     `labels` are the classes by name, none of numbers. `pairs` (2, n) are what labels of edges are
     about. `names` are those of graphs, or of the nodes of one graph. `partitions` ways to divide
     graphs into batches are used in turn, so that a batch comes again and is grounded once; with 0
-    every epoch has its own.
+    every epoch has its own. A batch of nodes reads at most `neighbours[h]` edges of each node that
+    is h steps away from its nodes, drawn anew at every step; all of the graph if there are none.
     """
 
     graphs: Sequence[Graph]
@@ -48,6 +49,7 @@ class GraphCorpus:
     pairs: Tensor | None = None
     names: Sequence[str] = ()
     partitions: int = 4
+    neighbours: Sequence[int] = ()
     tokenizer: Any = None
     tokens: dict[str, int] = field(default_factory=dict)
     words: int = 0
@@ -100,6 +102,8 @@ class GraphCorpus:
         rows = self.parts["train"]
         if self.level != GRAPH:
             chosen = rows if size >= len(rows) else rows[examples(len(rows), size, seed, step)]
+            if self.neighbours:
+                return self._sampled(chosen, generator(seed, "neighbours", step))
             return self.of_examples(chosen)
         count = -(-len(rows) // size)
         epoch, at = divmod(step, count)
@@ -123,6 +127,8 @@ class GraphCorpus:
 
     def part(self, batch: Batch, first: int, last: int) -> Batch:
         """Some examples of a batch, one after another."""
+        if not len(batch["key"]):  # sampled: the same part of the graph
+            return batch | {name: batch[name][first:last] for name in EXAMPLES}
         return self.of_examples(batch["example"][first:last])
 
     def of_examples(self, chosen: Tensor) -> Batch:
@@ -135,6 +141,43 @@ class GraphCorpus:
         if self.pairs is None:
             return found | {"index": chosen, "key": torch.zeros(1, dtype=torch.int64)}
         return found | {"pair": self.pairs[:, chosen], "key": chosen}
+
+    def _sampled(self, chosen: Tensor, draw: torch.Generator) -> Batch:
+        """Some nodes with the part of the graph that is drawn around them."""
+        graph, index = around(self.graphs[0], chosen, self.neighbours, draw)
+        found: Batch = {"example": chosen, "label": self.target[chosen], "index": index}
+        return found | {"key": chosen[:0]} | stacked([graph])
+
+
+def around(
+    graph: Graph, seeds: Tensor, neighbours: Sequence[int], draw: torch.Generator
+) -> tuple[Graph, Tensor]:
+    """The seeds with at most `neighbours[h]` edges of each node h steps away (GraphSAGE,
+    https://arxiv.org/abs/1706.02216), and their places in it.
+
+    >>> path = Graph(torch.arange(4.0)[:, None], torch.tensor([[1, 2, 3], [0, 1, 2]]))
+    >>> part, index = around(path, torch.tensor([3]), [5, 5], torch.Generator())
+    >>> part.x.flatten().tolist(), part.edge.tolist(), index.tolist()
+    ([1.0, 2.0, 3.0], [[1, 2], [0, 1]], [2])
+    """
+    receiver, sender = graph.edge
+    kept = torch.zeros(len(receiver), dtype=torch.bool)
+    reached = torch.zeros(graph.nodes, dtype=torch.bool).index_fill(0, seeds, True)
+    last = reached.clone()
+    for most in neighbours:
+        edges = last[receiver].nonzero()[:, 0]
+        edges = edges[torch.randperm(len(edges), generator=draw)]
+        edges = edges[receiver[edges].argsort(stable=True)]  # by receiver, in random order
+        starts = torch.searchsorted(receiver[edges], receiver[edges])
+        edges = edges[torch.arange(len(edges)) - starts < most]
+        kept[edges] = True
+        last = torch.zeros_like(reached).index_fill(0, sender[edges], True) & ~reached
+        reached |= last
+    place = reached.cumsum(0) - 1
+    values = (
+        None if t is None else t[m] for t, m in ((graph.edge_x, kept), (graph.position, reached))
+    )
+    return Graph(graph.x[reached], place[graph.edge[:, kept]], *values), place[seeds]
 
 
 def stacked(graphs: Sequence[Graph]) -> Batch:

@@ -69,6 +69,7 @@ class GraphTables(Encodings, Shares):
             what = "links have no label" if self.label else f"`label` of {self.of} is missing"
             yield "label", what, "leave it out" if self.label else 'name a column: `label = "..."`'
         yield from self.check_shares()
+        yield from self.check_neighbours()
         for name in ("features", "one_hot", "edge_features", "edge_one_hot"):
             if not all(isinstance(item, str) for item in getattr(self, name)):
                 yield name, f"`{name}` are names of columns", 'write `["age"]`'
@@ -93,8 +94,7 @@ class GraphTables(Encodings, Shares):
         if self.of != "graphs":
             corpus.names = [str(name) for name in names]
         corpus.graphs = [self.placed(one) for one in corpus.graphs]
-        corpus.partitions = self.partitions
-        return corpus
+        return self.sampled(corpus, folder / self.path)
 
     def _source(self, folder: Path) -> Any:
         if "://" in self.path:

@@ -11,7 +11,7 @@ graphs (.txt)        the number of graphs; of each a line `nodes label`, and for
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,28 @@ class Encodings:
 
     `partitions`: so many ways to divide graphs into batches are used in turn, each batch grounded
     once; 0: every epoch has its own.
+
+    `neighbours`: batches of nodes read so many edges of each node, for 0, 1, ... steps from them.
     """
 
     random_walk: int = number(0, least=0)
     laplacian: int = number(0, least=0)
     degrees: int = number(0, least=0)
     partitions: int = number(4, least=0)
+    neighbours: list = field(default_factory=list)
+
+    def check_neighbours(self) -> Mistakes:
+        if not all(type(n) is int and n > 0 for n in self.neighbours):
+            what = "`neighbours` are numbers of edges, one for each layer"
+            yield "neighbours", what, "write `neighbours = [10, 5]`"
+
+    def sampled(self, corpus: GraphCorpus, path: Path) -> GraphCorpus:
+        """The corpus with its ways to draw batches."""
+        if self.neighbours and (corpus.level != NODE or corpus.pairs is not None):
+            what = "`neighbours` are drawn around nodes, and these examples are not nodes"
+            raise bad(what, path, "leave `neighbours` out")
+        corpus.partitions, corpus.neighbours = self.partitions, self.neighbours
+        return corpus
 
     def placed(self, graph: Graph) -> Graph:
         """The graph with its encodings."""
@@ -69,6 +85,7 @@ class GraphData(Encodings):
     held_out: float = number(0.1, least=0.0, below=1.0)
 
     def check(self) -> Mistakes:
+        yield from self.check_neighbours()
         if bool(self.folds) != bool(self.fold):
             yield "fold", "`folds` and `fold` go together", 'write `folds = "10fold"`, `fold = 1`'
         if self.folds.isdecimal() and not 2 <= int(self.folds) >= self.fold:
@@ -87,8 +104,7 @@ class GraphData(Encodings):
         if len(corpus.parts) < 2:
             corpus.parts = self._split(corpus, folder)
         corpus.graphs = [self.placed(graph) for graph in corpus.graphs]
-        corpus.partitions = self.partitions
-        return corpus
+        return self.sampled(corpus, path)
 
     def _split(self, corpus: GraphCorpus, folder: Path) -> dict[str, Tensor]:
         """A fold, and held-out examples of the rest."""

@@ -140,8 +140,11 @@ class GraphModel(nn.Module):
         return out[batch["index"]] if self.task == "node" else out
 
     def grounded(self, batch: Batch) -> Data:
-        """The data of a batch: grounded when it first comes."""
+        """The data of a batch: grounded when it first comes; one without a key comes once."""
         key = batch["key"].numpy().tobytes()
+        if not key:
+            once: Any = self.inputs(batch)
+            return self.program.ground(**once)
         data = self._grounded.get(key)
         if data is None:
             read: Any = self.inputs(batch)
