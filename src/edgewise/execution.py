@@ -487,6 +487,12 @@ class Execution(torch.nn.Module):
                 caller(),
                 "call `data = model.ground(...)` on the same model",
             )
+        if data.is_partitioned:
+            raise ForeignData(
+                "each rank has a part of the data",
+                caller(),
+                "call `model(data, ...)` or `model.rows(data, ...)`, or ground without `mesh`",
+            )
 
     def _refuse_missing(self, data: Data, names: Iterable[str]) -> None:
         if data.open:  # else facts give all relations that they can

@@ -11,6 +11,7 @@ import torch
 
 from edgewise.errors import caller
 from edgewise.execution import Execution
+from edgewise.inputs.errors import BadInput
 from edgewise.inputs.kinds import InputLike, dense, ragged
 from edgewise.inputs.prepare import batched_inputs, check_alike
 from edgewise.inputs.read import check_numbers
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from edgewise.batches import Batches, SampleBatches
     from edgewise.distributed import Shards
+    from edgewise.distributed.partition import PartitionLike
     from edgewise.explain import Explanation
     from edgewise.grow import Growing
     from edgewise.profile import Profile
@@ -87,11 +89,17 @@ class Model(Execution):
         *unnamed: Never,
         facts: Iterable[FactLike] | ragged | None = None,
         want: WantLike | None = None,
+        mesh: DeviceMesh | None = None,
+        partition: PartitionLike | None = None,
+        nodes: int | None = None,
         **inputs: InputLike,
     ) -> Data:
         """Check the inputs, join the rules and build the layouts: once, for any number of steps.
 
-        With `want`, the rows of the outputs that steps compute: see `model(..., want=...)`.
+        With `want`, the rows of the outputs that steps compute: see `model(..., want=...)`. With
+        one axis of a `mesh`, those of the nodes of this rank: `partition` is "metis",
+        "contiguous" or a rank for each node, `nodes` their number where keys do not show it; see
+        `edgewise.distributed.PartitionedData`.
 
         >>> import torch
         >>> from edgewise import Program, R, V
@@ -102,6 +110,16 @@ class Model(Execution):
         """
         if unnamed:
             self._refuse_unnamed(unnamed[0])
+        if mesh is not None:
+            self._refuse_on_mesh(facts, want)
+            made = import_module("edgewise.distributed.partitioned_data").partitioned
+            found: Data = made(self, mesh, partition, nodes, inputs)
+            return found
+        named: dict[str, Any] = {
+            "partition": partition,
+            "nodes": nodes,
+        }  # relations, where there is no mesh
+        inputs |= {name: item for name, item in named.items() if item is not None}
         data = self._data(facts, inputs)
         data = data if want is None else data.wanting(read_want(self.plan, want))
         if data.stated.union(data.inputs).issuperset(self.inputs):
@@ -109,6 +127,14 @@ class Model(Execution):
         elif data.facts is not None:
             check_alike(data.facts, self.plan, self._one.dtype)
         return data
+
+    def _refuse_on_mesh(self, facts: object, want: object) -> None:
+        if facts is not None or want is not None:
+            raise BadInput(
+                f"`{'facts' if want is None else 'want'}` is for one process",
+                caller(),
+                "give relations of keys by name: `model.ground(edge=edge, mesh=mesh)`",
+            )
 
     def _data(self, facts: Iterable[FactLike] | ragged | None, inputs: dict[str, Any]) -> Data:
         """Inputs, checked but not joined."""
@@ -180,6 +206,8 @@ class Model(Execution):
             found = self._again(data, inputs)
             if found is not None:
                 return found
+        if isinstance(data, Data) and data.is_partitioned:
+            return data._output(self, inputs, as_rows=False)
         return self._output(data, inputs, as_rows=False)
 
     def rows(
@@ -202,7 +230,11 @@ class Model(Execution):
             self._refuse_unnamed(unnamed[0] if isinstance(data, Data) else data)
         if want is not None:
             data, inputs = self._wanting(data, inputs, want)
-        found: Any = self._output(data, inputs, as_rows=True)
+        found: Any
+        if isinstance(data, Data) and data.is_partitioned:
+            found = data._output(self, inputs, as_rows=True)
+        else:
+            found = self._output(data, inputs, as_rows=True)
         return found
 
     @overload

@@ -36,6 +36,11 @@ from edgewise.plan.value_ranks import LATER, RankedComparison
 if TYPE_CHECKING:
     from edgewise.update import Updating
 
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from edgewise.distributed.partition import PartitionLike
+
 MOST_GROUNDED = 16  # selections for which a grounding is held
 Selected = dict[str, Tensor | ragged | list[Any]]
 
@@ -127,12 +132,19 @@ class Selecting(Model):
         *unnamed: Never,
         facts: Iterable[FactLike] | ragged | None = None,
         want: WantLike | None = None,
+        mesh: DeviceMesh | None = None,
+        partition: PartitionLike | None = None,
+        nodes: int | None = None,
         **inputs: InputLike,
     ) -> Data:
         """Check the inputs; what depends on values is joined at the steps, once for each selection
         that occurs."""
         if unnamed:
             self._refuse_unnamed(unnamed[0])
+        if mesh is not None:  # which refuses
+            return super().ground(mesh=mesh, partition=partition, nodes=nodes)
+        named: dict[str, Any] = {"partition": partition, "nodes": nodes}
+        inputs |= {name: item for name, item in named.items() if item is not None}
         self._refuse_inputs(inputs)
         facts = facts if facts is None or isinstance(facts, ragged) else list(facts)
         data = SelectedData(self._number, facts, inputs)

@@ -416,8 +416,6 @@ def every_graph_model(rank, ranks):
     """Outputs and gradients of graph networks on a partition, beside those of one process."""
     import torch.distributed as dist
 
-    from edgewise.distributed import partitioned
-
     mesh = init_device_mesh("cpu", (ranks,))
     torch.manual_seed(0)
     edge = torch.unique(torch.randint(NODES, (2, EDGES)), dim=1)
@@ -432,10 +430,11 @@ def every_graph_model(rank, ranks):
         alone = {one: p.grad for one, p in model.named_parameters() if p.grad is not None}
         for partition in ("metis", "contiguous", some):
             model.zero_grad()
-            one = partitioned(model, mesh, nodes=NODES, partition=partition, edge=edge)
+            one = model.ground(edge=edge, mesh=mesh, partition=partition, nodes=NODES)
             mine = x.detach()[one.nodes].requires_grad_()
+            model(one, x=mine)  # grounded once
             with counting() as sent:
-                out = one(x=mine)
+                out = model(one, x=mine)
             (out * w[one.nodes]).sum().backward()
             pairs = [(out, expected[one.nodes]), (mine.grad, x.grad[one.nodes])]
             for weight, p in model.named_parameters():
@@ -452,7 +451,6 @@ def every_graph_model(rank, ranks):
 
 def refused_partitions(rank, ranks):
     from edgewise import F, Program, R, V
-    from edgewise.distributed import partitioned
 
     mesh, x = init_device_mesh("cpu", (ranks,)), torch.ones(4, 5)
     edge = torch.tensor([[0, 1], [1, 2]])
@@ -468,8 +466,8 @@ def refused_partitions(rank, ranks):
         (two_hops().float(), {"edge": edge, "partition": torch.tensor([0, 1, 2, 9])}),
     ):
         try:
-            one = partitioned(model, mesh, nodes=4, **{"partition": "contiguous", **options})
-            one(x=x[one.nodes])
+            data = model.ground(mesh=mesh, nodes=4, **{"partition": "contiguous", **options})
+            model(data, x=x[data.nodes])
             found.append(None)
         except EdgewiseError as error:
             found.append(error.code)

@@ -3,7 +3,7 @@
 from edgewise.distributed.collectives import counting
 from edgewise.distributed.model_scale import ModelScale, scale
 from edgewise.distributed.partition import PartitionQuality, partition_of, quality
-from edgewise.distributed.partitioned_model import PartitionedModel, partitioned
+from edgewise.distributed.partitioned_data import PartitionedData
 from edgewise.distributed.placement import best_shards
 from edgewise.distributed.rank_model import RankModel, on_mesh
 from edgewise.distributed.shards import Shards
@@ -14,7 +14,7 @@ __all__ = [
     "Communication",
     "ModelScale",
     "PartitionQuality",
-    "PartitionedModel",
+    "PartitionedData",
     "RankModel",
     "RowSizes",
     "Shards",
@@ -23,7 +23,6 @@ __all__ = [
     "counting",
     "on_mesh",
     "partition_of",
-    "partitioned",
     "quality",
     "scale",
 ]

@@ -141,6 +141,19 @@ class Ranks:
                 "have different numbers of tokens, with `shards=`",
             )
 
+    def any(self, flag: bool) -> bool:
+        """Whether it is so on some rank."""
+        return bool(self.gather(self.integers([flag])).any())
+
+    def of_first(self, values: Ints) -> Ints:
+        """The integers of rank 0, on all ranks."""
+        import torch.distributed as dist
+
+        count = self.first(len(values))
+        found = self.integers(values if self.rank == 0 else np.zeros(count, np.int64))
+        dist.broadcast(found, group_src=0, group=self.group)
+        return found.cpu().numpy()
+
     def first(self, number: int) -> int:
         """The number of rank 0."""
         return int(self.gather(self.integers([number]))[0, 0])

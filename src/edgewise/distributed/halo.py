@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from edgewise.distributed.collectives import Ranks
-from edgewise.layouts.ragged import Ints
+from edgewise.distributed.semi_joins import CutRelation
 from edgewise.physical.opaque import opaque
 
 
@@ -22,29 +22,23 @@ class Halo:
     sent: list[int]
     index: Tensor  # the own rows that are sent
     received: list[int]
-    place: Tensor  # of each row that is read, among own rows and then received ones
+    far: Tensor  # the numbers of the rows that are received, ascending
     silent: bool  # no rank receives any
 
     @property
     def count(self) -> int:
         """How many rows are received."""
-        return sum(self.received)
+        return len(self.far)
 
 
-def halo_of(ranks: Ranks, owner: Ints, read: Ints, own: Ints) -> Halo:
-    """The ranks tell each other which rows they read: `read` and `own` ascend, and every row has an
-    owner."""
-    mine = owner[read] == ranks.rank
-    far = read[~mine]
-    order, received, sent, wanted = ranks.request(far, owner[far])
-    place = np.empty(len(read), np.int64)
-    place[mine] = np.searchsorted(own, read[mine])
-    arrives = np.empty(len(far), np.int64)
-    arrives[order] = np.arange(len(far))
-    place[~mine] = len(own) + arrives
-    index = ranks.integers(np.searchsorted(own, wanted))
+def halo_of(relation: CutRelation, read: Tensor) -> Halo:
+    """The ranks tell each other which rows they read, by their numbers, which ascend."""
+    ranks, first = relation.ranks, relation.first
+    far = read[(read < first) | (read >= first + len(relation.keys))]
+    owner = np.searchsorted(relation.ends, far.numpy(), side="right")
+    _, received, sent, wanted = ranks.request(far.numpy(), owner)
     silent = not int(ranks.gather(ranks.integers([len(far)])).sum())
-    return Halo(ranks, sent, index, received, ranks.integers(place), silent)
+    return Halo(ranks, sent, ranks.integers(wanted - first), received, far, silent)
 
 
 class _Received(torch.autograd.Function):
@@ -66,16 +60,14 @@ class _Received(torch.autograd.Function):
 
 @opaque(
     like=lambda data, halo: torch.empty(
-        data.shape[0], len(halo.place), *data.shape[2:], dtype=data.dtype, device="meta"
+        data.shape[0], data.shape[1] + halo.count, *data.shape[2:], dtype=data.dtype, device="meta"
     )
 )
 def with_halo(data: Tensor, halo: Halo) -> Tensor:
-    """(batch, own rows, value...) to (batch, rows that are read, value...)."""
-    if halo.silent:
-        return data.index_select(1, halo.place)
+    """(batch, own rows, value...) and after them the rows of others that are read."""
     flag = torch.zeros((), requires_grad=torch.is_grad_enabled() and data.is_floating_point())
     far = _Received.apply(halo, flag, data.index_select(1, halo.index))
-    return torch.cat([data, far], 1).index_select(1, halo.place)
+    return torch.cat([data, far], 1)
 
 
 class _Tied(torch.autograd.Function):

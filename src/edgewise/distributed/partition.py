@@ -29,18 +29,27 @@ def partition_of(
     nodes, ranks = integer(nodes, "nodes"), integer(ranks, "ranks", 1)
     if isinstance(kind, Tensor):
         return _checked(kind, nodes, ranks)
+    check_kind(kind)
     if kind == "contiguous":
         bounds = np.array([nodes * rank // ranks for rank in range(ranks + 1)])
         return torch.from_numpy(np.searchsorted(bounds, np.arange(nodes), side="right") - 1)
-    if kind != "metis":
-        raise BadShards(
-            f"there is no partition `{kind}`", caller(), f"choose one of {', '.join(KINDS)}"
-        )
     if edges is None:
         raise BadShards(
-            "METIS cuts a graph, and there are no edges", caller(), "give `edges=`, a (2, e) tensor"
+            "METIS cuts a graph, and there are no edges",
+            caller(),
+            'give pairs of nodes, a (2, e) tensor, or cut by number: "contiguous"',
         )
     return _by_metis(edges, nodes, ranks)
+
+
+def check_kind(kind: object) -> None:
+    """Refuse what is no way to cut nodes."""
+    if kind not in KINDS:
+        raise BadShards(
+            f"there is no partition {kind!r}",
+            caller(),
+            f"choose one of {', '.join(KINDS)}, or give a tensor with a rank for each node",
+        )
 
 
 def _checked(listed: Tensor, nodes: int, ranks: int) -> Tensor:

@@ -110,12 +110,12 @@ def _semi_joined(
         smaller, place = known[term.name]
         if SMALLER * smaller.rows <= (index.rows if rows is None else len(rows)):
             column = index.column(p) if rows is None else index.column(p).index_select(0, rows)
-            chosen = _among(column, smaller.column(place)).nonzero()[:, 0]
+            chosen = among(column, smaller.column(place)).nonzero()[:, 0]
             rows = chosen if rows is None else rows.index_select(0, chosen)
     return rows
 
 
-def _among(column: Tensor, some: Tensor) -> Tensor:
+def among(column: Tensor, some: Tensor) -> Tensor:
     """Which keys of a column are among some, by a table where their span allows it."""
     if not len(some) or not len(column):
         return torch.zeros(len(column), dtype=torch.bool)

@@ -19,7 +19,7 @@ from edgewise.layouts.ragged import Ints
 from edgewise.notebook import html_table
 from edgewise.physical.demand.need import Chooser
 from edgewise.physical.demand.wanted import Want
-from edgewise.physical.output import Outputs
+from edgewise.physical.output import Outputs, Returned
 from edgewise.physical.plan import Signature
 from edgewise.physical.step import Step
 from edgewise.physical.tracing import handle
@@ -99,6 +99,7 @@ class Data:
 
     index: Tensor
     step: int
+    is_partitioned = False  # whether each rank has the rows of some nodes
 
     def __init__(
         self,
@@ -128,6 +129,10 @@ class Data:
         self.volatile: frozenset[str] = frozenset()  # values that changed after grounding
         self._seen: dict[str, tuple[Live, Any]] = {}
         self.handle = handle(self)
+
+    def _output(self, model: Any, inputs: Mapping[str, Any], as_rows: bool) -> Returned:
+        """What a model computes of the data of this rank; see `edgewise.distributed`."""
+        raise NotImplementedError
 
     def keep(self, key: Hashable, step: Step) -> None:
         """Remember what was built, and the values that it takes to be constant."""

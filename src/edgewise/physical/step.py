@@ -125,7 +125,7 @@ class Step:
             value = computed.get(output.relation)
             if value is None or not value.rows:
                 empty = output.empty(batch, dtype, device)
-                value = _reached(empty, (*tensors.values(), *weights.values()))
+                value = reached(empty, (*tensors.values(), *weights.values()))
             elif value.data.shape[0] == 1 and batch > 1:  # the same in every sample: repeated
                 value = Column(value.data.repeat(batch, *[1] * (value.data.ndim - 1)))
             found.append(value)
@@ -219,7 +219,7 @@ class Step:
         return any(fused) or any(definition(f).trains for f in listed)
 
 
-def _reached(empty: Column, tensors: Iterable[Tensor]) -> Column:
+def reached(empty: Column, tensors: Iterable[Tensor]) -> Column:
     """The same values, none, with gradients to what it reads: zeros."""
     data = empty.data
     for one in tensors:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from edgewise.distributed import Shards, on_mesh, partitioned
+from edgewise.distributed import PartitionedData, Shards, on_mesh
 from edgewise.distributed.errors import BadMesh, NotDistributed
 from edgewise.errors import Span
 from edgewise.functions import DEFINITIONS
@@ -208,22 +208,20 @@ class NodeParallel(TokenParallel):
             )
         inputs = setup.model.inputs(corpus.of_examples(corpus.parts["train"]))
         keyed: Any = {name: item for name, item in inputs.items() if isinstance(item, rows)}
-        self.cut = partitioned(
-            setup.model.program,
-            self.ranks.mesh(setup.device),
+        self.data = setup.model.program.ground(
+            mesh=self.ranks.mesh(setup.device),
             nodes=corpus.graphs[0].nodes,
             partition=setup.recipe.distributed.partition,
-            edges="edge",
             **keyed,
         )
         dtype = next(setup.model.parameters()).dtype
-        own = {n: x[self.cut.nodes].to(dtype) for n, x in inputs.items() if n not in keyed}
-        self.place = torch.zeros_like(self.cut.partition)
-        self.place[self.cut.nodes] = torch.arange(len(self.cut.nodes))
-        self.model = NodesOfRank(self.cut, own, setup.model.outputs)
+        own = {n: x[self.data.nodes].to(dtype) for n, x in inputs.items() if n not in keyed}
+        self.place = torch.zeros_like(self.data.partition)
+        self.place[self.data.nodes] = torch.arange(len(self.data.nodes))
+        self.model = NodesOfRank(setup.model.program, self.data, own, setup.model.outputs)
 
     def part(self, batch: Batch) -> Part:
-        own = self.cut.partition[batch["index"]] == self.ranks.rank
+        own = self.data.partition[batch["index"]] == self.ranks.rank
         part = {name: batch[name][own] for name in ("example", "label", "index")}
         part["index"] = self.place[part["index"]]
         return part, self._share(batch, part)
@@ -232,12 +230,14 @@ class NodeParallel(TokenParallel):
 class NodesOfRank(nn.Module):
     """A graph network on the nodes of this rank: logits of some of them."""
 
-    def __init__(self, cut: nn.Module, own: dict[str, Tensor], outputs: int) -> None:
+    def __init__(
+        self, program: nn.Module, data: PartitionedData, own: dict[str, Tensor], outputs: int
+    ) -> None:
         super().__init__()
-        self.cut, self.own, self.outputs = cut, own, outputs
+        self.program, self.data, self.own, self.outputs = program, data, own, outputs
 
     def forward(self, batch: Batch) -> Tensor:
-        found: Tensor = self.cut(**self.own)
+        found: Tensor = self.program(self.data, **self.own)
         return found.reshape(-1, self.outputs)[batch["index"]]
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from partition_cases import every_program
 from rank_cases import every_graph_model, refused_partitions
 from rank_harness import on_ranks
 
@@ -15,6 +16,13 @@ pytest.importorskip("pymetis", reason="pymetis is not installed")
 def test_networks_give_what_they_give_on_one_process(ranks):
     for found in on_ranks(every_graph_model, ranks):
         assert len(found) == 15
+        assert max(found.values()) <= 1e-12, found
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_bodies_of_every_kind_give_what_they_give_on_one_process(ranks):
+    for found in on_ranks(every_program, ranks):
+        assert len(found) == 55
         assert max(found.values()) <= 1e-12, found
 
 

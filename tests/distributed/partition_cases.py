@@ -1,0 +1,186 @@
+"""Programs on a partition of their nodes, beside one process: bodies of every kind."""
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+
+from edgewise import F, Program, R, V, W, numbers, rows
+from edgewise.graphs import window
+
+NODES = 29
+
+
+def graph(seed=0):
+    """Edges without those of the last nodes, some of them loops."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.unique(torch.randint(NODES - 4, (2, 70), generator=generator), dim=1)
+
+
+def relation(seed, size, sizes):
+    """Keys below some sizes, with a value each."""
+    generator = torch.Generator().manual_seed(seed)
+    keys = torch.stack([torch.randint(n, (size,), generator=generator) for n in sizes])
+    keys = torch.unique(keys, dim=1)
+    values = torch.randn(keys.shape[1], generator=generator, dtype=torch.float64)
+    return rows(keys, values)
+
+
+def programs():
+    """Name → rules, what is grounded, what comes with a call."""
+    edge, x = graph(), torch.randn(NODES, 3, dtype=torch.float64, generator=torch.manual_seed(1))
+    hop = (R.h(V.I) <= (R.x(V.J)["w":4, 3], R.edge(V.J, V.I))) | [F.tanh, F.avg_agg]
+    kind = rows([(i, j, "ab"[(i + j) % 2]) for i, j in edge.T.tolist()])
+    sparse = torch.tensor([[0, 3, 4], [3, 4, 25]])
+    pair = (R.e(V.J, V.I) <= (R.x(V.J)["a":1, 3], R.x(V.I)["b":1, 3], R._edge(V.J, V.I))) | [F.tanh]
+    softmax = (R.s(V.I, V.J) <= (R.e(V.J, V.I),)) | [F.softmax_agg(agg_terms=[V.J])]
+    summed = (R.out(V.I) <= (R.s(V.I, V.J), R.x(V.J))) | [F.product]
+    backwards = (R.s(V.J, V.I) <= R.e(V.J, V.I)) | [F.softmax_agg(agg_terms=[V.J])]
+    summed_back = (R.out(V.I) <= (R.s(V.J, V.I), R.x(V.J))) | [F.product]
+    return {
+        "one hop": ([hop, R.out(V.I) <= R.h(V.I)], {"edge": edge}, {"x": x}),
+        "against edges": (
+            [hop, (R.out(V.I) <= (R.h(V.J), R._edge(V.I, V.J))) | [F.max_agg]],
+            {"edge": edge},
+            {"x": x},
+        ),
+        "two hops, apart": (
+            [hop, (R.out(V.I) <= (R.h(V.K), R._edge(V.K, V.J), R._edge(V.J, V.I), V.K != V.I))],
+            {"edge": edge},
+            {"x": x},
+        ),
+        "negation": (
+            [
+                hop,
+                (R.out(V.I) <= (R.h(V.J), R._edge(V.J, V.I), ~R.edge(V.I, V.J))) | [F.avg_agg],
+                R.out(V.I) <= (R.x(V.I)["v":4, 3], ~R.edge(V.I, V.I)),
+            ],
+            {"edge": edge},
+            {"x": x},
+        ),
+        "negation of what is derived": (
+            [
+                R.near(V.I, V.K) <= (R._edge(V.I, V.J), R._edge(V.J, V.K)),
+                (R.out(V.I) <= (R.x(V.J), R._edge(V.J, V.I), ~R.near(V.J, V.I))),
+            ],
+            {"edge": edge},
+            {"x": x},
+        ),
+        "derived pairs": (
+            [
+                R.near(V.I, V.K) <= (R._edge(V.I, V.J), R._edge(V.J, V.K), V.I < V.K),
+                (R.out(V.K) <= (R.x(V.I)["w":2, 3], R._near(V.I, V.K))) | [F.avg_agg],
+            ],
+            {"edge": edge},
+            {"x": x},
+        ),
+        "values of edges": (
+            [(R.out(V.I) <= (R.x(V.J), R.edge(V.J, V.I))) | [F.product]],
+            {"edge": relation(2, 80, (NODES, NODES))},
+            {"x": x},
+        ),
+        "kinds of edges": (
+            [
+                (R.out(V.I) <= (R.x(V.J)["a":2, 3], R._edge(V.J, V.I, "a"))) | [F.avg_agg],
+                (R.out(V.I) <= (R.x(V.J)["b":2, 3], R._edge(V.J, V.I, "b"))) | [F.avg_agg],
+            ],
+            {"edge": kind},
+            {"x": x},
+        ),
+        "softmax": ([pair, softmax, summed], {"edge": edge}, {"x": x}),
+        "softmax, other way": ([pair, backwards, summed_back], {"edge": edge}, {"x": x}),
+        "pairs": ([pair], {"edge": edge}, {"x": x}),
+        "numbers": (
+            [
+                (R.out(V.I) <= (F.lookup(W.word[7, 2], R.token(V.J)), R.edge(V.J, V.I)))
+                | [F.avg_agg]
+            ],
+            {"edge": edge},
+            {"token": numbers(torch.arange(NODES) % 7)},
+        ),
+        "window": (
+            [(R.out(V.I) <= (R.x(V.J)["w":2, 3], R._x(V.I), window(2)(V.I, V.J))) | [F.avg_agg]],
+            {},
+            {"x": x},
+        ),
+        "all earlier": (
+            [(R.out(V.I) <= (R.x(V.J), R._x(V.I), V.J <= V.I)) | [F.max_agg]],
+            {},
+            {"x": x},
+        ),
+        "two axes": (
+            [(R.out(V.I, V.C) <= (R.z(V.J, V.C)["w":2, 2], R.edge(V.J, V.I))) | [F.avg_agg]],
+            {"edge": edge},
+            {"z": torch.randn(NODES, 3, 2, dtype=torch.float64, generator=torch.manual_seed(3))},
+        ),
+        "facts": (
+            [
+                R.bias["c":2],
+                (R.out(V.I) <= (R.x(V.J)["w":2, 3], R.edge(V.J, V.I), R.bias)) | [F.avg_agg],
+            ],
+            {"edge": edge},
+            {"x": x},
+        ),
+        "a constant": (
+            [(R.out(V.I) <= (R.x(V.J), R.x(5), R._edge(V.J, V.I))) | [F.avg_agg]],
+            {"edge": edge},
+            {"x": x},
+        ),
+        "few edges": ([hop, R.out(V.I) <= R.h(V.I)], {"edge": sparse}, {"x": x}),
+        "no edges": (
+            [hop, R.out(V.I) <= R.h(V.I), R.out(V.I) <= R.x(V.I)["v":4, 3]],
+            {"edge": torch.zeros(2, 0, dtype=torch.int64)},
+            {"x": x},
+        ),
+    }
+
+
+def every_program(rank, ranks):
+    """Name → how far rows and gradients are from those of one process."""
+    import torch.distributed as dist
+
+    mesh, found = init_device_mesh("cpu", (ranks,)), {}
+    given = torch.arange(NODES) * 7 % ranks
+    given[given == ranks - 1] = 0  # the last rank has no nodes
+    for name, (rules, keyed, called) in programs().items():
+        query = rules[-1].head
+        model = Program(rules).compile(getattr(R, query.relation), seed=0, dtype=torch.float64)
+        called = {n: _trained(item) for n, item in called.items()}
+        whole = model.rows(model.ground(**keyed), **called)
+        weigh = torch.randn(whole.data.shape, dtype=torch.float64, generator=torch.manual_seed(4))
+        (whole.data * weigh).sum().backward()
+        alone = {n: p.grad for n, p in model.named_parameters()}
+        for kind in ("contiguous", "metis", given) if len(keyed) else ("contiguous", given):
+            model.zero_grad()
+            data = model.ground(**keyed, mesh=mesh, partition=kind, nodes=NODES)
+            mine = {n: _trained(_at(item, data.nodes)) for n, item in called.items()}
+            part = model.rows(data, **mine)
+            at = _rows_of(whole.index, part.index)
+            (part.data * weigh[at]).sum().backward()
+            count = torch.tensor(len(at))
+            dist.all_reduce(count)
+            assert int(count) == len(whole.data), name
+            pairs = [(part.data, whole.data[at])]
+            for one, item in mine.items():
+                if isinstance(item, torch.Tensor):
+                    pairs.append((item.grad, called[one].grad[data.nodes]))
+            for one, p in model.named_parameters():
+                if alone[one] is not None:
+                    grad = torch.zeros_like(p) if p.grad is None else p.grad
+                    dist.all_reduce(grad)
+                    pairs.append((grad, alone[one]))
+            far = [(a - b).abs().max().item() for a, b in pairs if a.numel()]
+            found[name, str(kind)[:6]] = max(far, default=0.0)
+    return found
+
+
+def _trained(item):
+    return item if isinstance(item, numbers) else item.detach().requires_grad_()
+
+
+def _at(item, nodes):
+    return numbers(item.values[nodes]) if isinstance(item, numbers) else item[nodes]
+
+
+def _rows_of(every, some):
+    """The place of each key (a column) among all."""
+    known = {tuple(key): at for at, key in enumerate(every.T.tolist())}
+    return torch.tensor([known[tuple(key)] for key in some.T.tolist()], dtype=torch.int64)
