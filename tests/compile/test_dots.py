@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edgewise import F, Program, R, V, W, numbers
 from edgewise.graphs import causal, window
-from edgewise.physical.passes import gathers as dots
+from edgewise.physical.passes import dots
 from edgewise.zoo import deberta
 
 H, X, Y, D = V.H, V.X, V.Y, V.D

@@ -16,16 +16,12 @@ from edgewise.passes import GRAPH, Pass
 from edgewise.physical.lowering import Lowering, create, input_node, set_args
 from edgewise.physical.opaque import opaque
 from edgewise.physical.passes.aggregates import aggregate_first, fill_rows, merge_aggregates
+from edgewise.physical.passes.dots import dots_as_products
 from edgewise.physical.passes.families import family_products
-from edgewise.physical.passes.gathers import (
-    AGGREGATE,
-    dots_as_products,
-    fuse_gathers,
-    merge_gathers,
-    strided_views,
-)
+from edgewise.physical.passes.gathers import AGGREGATE, fuse_gathers
 from edgewise.physical.passes.messages import fuse_messages
 from edgewise.physical.passes.rows import project_rows
+from edgewise.physical.passes.views import merge_gathers, strided_views
 from edgewise.physical.result_shapes import described
 
 
