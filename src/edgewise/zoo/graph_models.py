@@ -30,23 +30,10 @@ from edgewise.zoo import (
 )
 
 GRAPH_MODELS: dict[str, ModuleType] = {
-    "basic_gnn": basic_gnn,
-    "graph_nets": graph_nets,
-    "gcn": gcn,
-    "graphsage": graphsage,
-    "gin": gin,
-    "gine": gine,
-    "gat": gat,
-    "gatv2": gatv2,
-    "monet": monet,
-    "rgcn": rgcn,
-    "gated_gcn": gated_gcn,
-    "appnp": appnp,
-    "graph_transformer": graph_transformer,
-    "gps": gps,
-    "exphormer": exphormer,
-    "graphormer": graphormer,
-    "relational_attention": relational_attention,
-    "edge_transformer": edge_transformer,
-    "lrnn": lrnn,
+    module.__name__.rpartition(".")[2]: module
+    for module in (
+        *(basic_gnn, graph_nets, gcn, graphsage, gin, gine, gat, gatv2, monet, rgcn, gated_gcn),
+        *(appnp, graph_transformer, gps, exphormer, graphormer, relational_attention),
+        *(edge_transformer, lrnn),
+    )
 }
