@@ -48,11 +48,11 @@ def take(tab: Any, name: str) -> None:
     shrink(path)
 
 
-def shrink(path: Path) -> None:
-    """To 128 colours, which these pictures hardly exceed."""
+def shrink(path: Path, colours: int = 128) -> None:
+    """To some colours, which these pictures hardly exceed."""
     from PIL import Image
 
-    Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
+    Image.open(path).convert("RGB").quantize(colours).save(path, optimize=True)
 
 
 SHOWN = (  # page, scheme, width: side by side in one picture
@@ -85,7 +85,7 @@ def site() -> None:
         left += shot.width + 20
     path = ASSETS / "site.png"
     whole.resize((whole.width * 2 // 5, 360), Image.Resampling.LANCZOS).save(path)
-    shrink(path)
+    shrink(path, 256)  # both themes
 
 
 def main() -> None:
