@@ -15,7 +15,8 @@ from torch_geometric.nn import GATConv, SAGEConv
 
 from edgewise import F, Model, Program, R, V, W
 
-NODES, EDGES, SIZE, HEADS, CALLS = 10_000, 40_000, 64, 4, 15
+GRAPHS = ((1_000, 4_000), (10_000, 40_000))  # nodes, edges
+SIZE, HEADS, CALLS = 64, 4, 15
 
 
 def mean_layer() -> tuple[Model, torch.nn.Module]:
@@ -61,10 +62,10 @@ def seconds(run: Callable[[], Tensor]) -> float:
     return time.process_time() - start
 
 
-def compared(ours: Model, theirs: torch.nn.Module) -> dict[str, float]:
-    x, found = torch.randn(NODES, SIZE), []
+def compared(ours: Model, theirs: torch.nn.Module, nodes: int, edges: int) -> dict[str, float]:
+    x, found = torch.randn(nodes, SIZE), []
     for _ in range(CALLS + 1):
-        edge = torch.randint(NODES, (2, EDGES)).unique(dim=1)
+        edge = torch.randint(nodes, (2, edges)).unique(dim=1)
         one = seconds(lambda edge=edge: ours(x=x, edge=edge))
         found.append((one, seconds(lambda edge=edge: theirs(x, edge))))
     mine, pyg = (statistics.median(column) for column in zip(*found[1:], strict=True))
@@ -76,10 +77,12 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     layers = {"mean (GraphSAGE)": mean_layer, "attention (GAT)": attention_layer}
-    results = {name: compared(*layer()) for name, layer in layers.items()}
-    for name, found in results.items():
-        print(name, found)
-    write("fresh_graphs", {"nodes": NODES, "edges": EDGES, "size": SIZE, "layers": results})
+    results = []
+    for nodes, edges in GRAPHS:
+        found = {name: compared(*layer(), nodes, edges) for name, layer in layers.items()}
+        print(nodes, edges, found)
+        results.append({"nodes": nodes, "edges": edges, "size": SIZE, "layers": found})
+    write("fresh_graphs", {"graphs": results})
 
 
 if __name__ == "__main__":
