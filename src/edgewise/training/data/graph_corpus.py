@@ -161,7 +161,7 @@ def around(
     ([1.0, 2.0, 3.0], [[1, 2], [0, 1]], [2])
     """
     receiver, sender = graph.edge
-    kept = torch.zeros(len(receiver), dtype=torch.bool)
+    drawn = torch.zeros(len(receiver), dtype=torch.bool)
     reached = torch.zeros(graph.nodes, dtype=torch.bool).index_fill(0, seeds, True)
     last = reached.clone()
     for most in neighbours:
@@ -170,14 +170,14 @@ def around(
         edges = edges[receiver[edges].argsort(stable=True)]  # by receiver, in random order
         starts = torch.searchsorted(receiver[edges], receiver[edges])
         edges = edges[torch.arange(len(edges)) - starts < most]
-        kept[edges] = True
+        drawn[edges] = True
         last = torch.zeros_like(reached).index_fill(0, sender[edges], True) & ~reached
         reached |= last
     place = reached.cumsum(0) - 1
     values = (
-        None if t is None else t[m] for t, m in ((graph.edge_x, kept), (graph.position, reached))
+        None if t is None else t[m] for t, m in ((graph.edge_x, drawn), (graph.position, reached))
     )
-    return Graph(graph.x[reached], place[graph.edge[:, kept]], *values), place[seeds]
+    return Graph(graph.x[reached], place[graph.edge[:, drawn]], *values), place[seeds]
 
 
 def stacked(graphs: Sequence[Graph]) -> Batch:
