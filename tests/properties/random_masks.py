@@ -62,6 +62,12 @@ class RandomMask:
     derived: dict[str, list[Body]] = field(default_factory=dict)  # of (I, J)
     with_heads: bool = False
 
+    @property
+    def relations(self) -> set[str]:
+        """What is read, in whichever rule."""
+        bodies = [self.body, *(body for bodies in self.derived.values() for body in bodies)]
+        return {item.name for body in bodies for item in body if isinstance(item, Relational)}
+
     def program(self) -> Program:
         i, j, h = V.I, V.J, V.H
         size = (WIDTH, WIDTH)
@@ -70,6 +76,10 @@ class RandomMask:
             for name, bodies in self.derived.items()
             for body in bodies
         ]
+        if "reached" in self.relations:
+            a = V.A
+            rules.append(R.reached(i, j) <= R._edge(i, j))
+            rules.append(R.reached(i, j) <= (R._reached(i, a), R._edge(a, j)))
         more = tuple(item.written() for item in self.body)
         own = (h,) if self.with_heads else ()
         weight = (lambda name: W[name](h)[size]) if self.with_heads else lambda name: size
@@ -204,7 +214,14 @@ class Maker:
             [Relational("edge", ("I", a)), Relational("edge", ("J", a))],
             [Relational("edge", ("I", "I"))],
             [Relational("edge", ("J", a))],
+            self.reached(),
         ))  # fmt: skip
+
+    def reached(self) -> Body:
+        """The closure of edges, which Python has as a table."""
+        return [
+            Relational("reached", self.pick((("I", "J"), ("J", "I"))), self.pick((False, True)))
+        ]
 
     def flags(self) -> Body:
         return [Relational("flag", (self.pick("IJ"),), self.pick((False, True)))]
@@ -314,13 +331,14 @@ def tables_of(pick: Pick, n: int) -> Tables:
         return {tuple(pick(axis) for axis in axes) for _ in range(count) if all(map(len, axes))}
 
     numbers = (-1.0, -0.5, 0.0, 0.25, 0.5, 1.0)
-    return {
+    found = {
         "token": {(i,) for i in ends},
         "class": {(i, pick(values)) for i in ends},
         "kind": {(i, pick(values)) for i in ends if pick((True, True, False))},
         "several": rows(2 * n, ends, values),
         "edge": rows(2 * n, ends, ends),
         "link": rows(5, values, values),
+        "reached": set(),
         "flag": rows(max(n // 2, 1), ends),
         "span": {(i, pick(range(n + 1)), pick(range(n + 1))) for i in ends},
         "on": rows(2, range(HEADS)),
@@ -328,6 +346,10 @@ def tables_of(pick: Pick, n: int) -> Tables:
         "s": [pick(numbers) for _ in ends],
         "t": [pick(numbers) for _ in ends],
     }
+    closed = set(found["edge"])
+    while more := {(a, d) for a, b in closed for c, d in found["edge"] if b == c} - closed:
+        closed |= more
+    return found | {"reached": closed}
 
 
 ARITY = {"token": 1, "class": 2, "kind": 2, "several": 2, "edge": 2, "link": 2, "flag": 1,
@@ -339,7 +361,7 @@ def inputs_of(program: Program, tables: Tables, h: torch.Tensor) -> dict[str, An
 
     read = {a.relation for rule in program.rules for a in atoms(rule) if hasattr(a, "relation")}
     found: dict[str, Any] = {"h": h}
-    for name in sorted(read & tables.keys()):
+    for name in sorted(read & tables.keys() - {"reached"}):
         own = tables[name]
         if name in ARITY:
             keys = torch.tensor(sorted(own), dtype=torch.int64).reshape(-1, ARITY[name])
@@ -372,7 +394,7 @@ def check(pick: Pick) -> None:
     mask = maker.mask()
     program = mask.program()
     with_heads = mask.with_heads
-    way = pick(("dense", "ragged", "batch") if not with_heads else ("dense",))
+    way = pick(("dense", "ragged", "batch") if not with_heads else ("dense", "batch"))
     sizes = [pick((1, 2, 5, 7, 12, 40)) for _ in range(3 if way == "ragged" else 1)]
     every = [tables_of(pick, n) for n in sizes]
     random_h = torch.Generator().manual_seed(pick(range(1000)))
@@ -402,7 +424,7 @@ def check(pick: Pick) -> None:
             inputs |= {k: t.expand(2, *t.shape) for k, t in inputs.items() if k in ("s", "t")}
         found = model(**inputs)
         if not isinstance(found, torch.Tensor):
-            found = dense_of(found, (HEADS, *h.shape) if with_heads else h.shape)
+            found = dense_of(found, (*batch, HEADS, *sizes, WIDTH) if with_heads else h.shape)
         samples = h if batch else h[None]
         expected = torch.stack([expected_of(model, matrix, one, with_heads) for one in samples])
         compare(found, expected if batch else expected[0], [*model.parameters(), h])
@@ -411,7 +433,9 @@ def check(pick: Pick) -> None:
 
 def dense_of(found: Any, shape: tuple[int, ...]) -> torch.Tensor:
     made = torch.zeros(shape, dtype=found.data.dtype)
-    return made.index_put(tuple(found.index), found.data)
+    if not found.batched:
+        return made.index_put(tuple(found.index), found.data)
+    return torch.stack([made[0].index_put(tuple(found.index), own) for own in found.data])
 
 
 def compare(found: torch.Tensor, expected: torch.Tensor, leaves: list[torch.Tensor]) -> None:
@@ -463,6 +487,8 @@ def main() -> None:
             failed[seed] = " / ".join(line[:3])[:300]
             print(seed, failed[seed], flush=True)
         seed += 1
+        if (seed - options.seed) % 500 == 0:
+            print(f"{seed - options.seed} masks, {len(failed)} failed", flush=True)
     print(f"{seed - options.seed} masks, {len(failed)} failed: {sorted(failed)[:20]}")
 
 
