@@ -264,7 +264,8 @@ def main():
     for name in names:
         for n, e in SIZES:
             torch._dynamo.reset()
-            rows.append(compare(name, n, e) | {"load": os.getloadavg()[0], "commit": commit()})
+            how = {"threads": torch.get_num_threads(), "commit": commit()}
+            rows.append(compare(name, n, e) | {"load": os.getloadavg()[0]} | how)
             print({k: v for k, v in rows[-1].items()}, flush=True)
     rows += [row for row in known() if row["model"] not in names or row["d"] != D]
     write("gnn_pyg", sorted(rows, key=lambda row: (list(MODELS).index(row["model"]), row["d"])))
@@ -274,7 +275,7 @@ def known():
     """The rows of the last run, each with its commit."""
     path = RESULTS / "gnn_pyg.json"
     found = json.loads(path.read_text()) if path.exists() else {"results": []}
-    return [{"commit": found["commit"], "d": 64} | row for row in found["results"]]
+    return [{"d": 64, "threads": 2, "commit": found["commit"]} | row for row in found["results"]]
 
 
 if __name__ == "__main__":
