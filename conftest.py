@@ -5,23 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-TEXT = """\
-[data]
-kind = "text"
-path = "text.txt"
-tokenizer = "characters"
-context = 8
-[model]
-kind = "gpt"
-layers = 1
-heads = 2
-size = 8
-[objective]
-kind = "causal"
-[training]
-steps = 2
-batch = 2
-"""
 GRAPH = """\
 [data]
 kind = "graphs"
@@ -42,10 +25,12 @@ def beside_recipes(request: pytest.FixtureRequest) -> None:
     """A folder with `recipe.toml`, a GPT of characters, and `graph.toml`, a network on 12 nodes."""
     is_example = isinstance(request.node, pytest.DoctestItem)
     if is_example and request.node.name.startswith("edgewise.training."):
+        from tests.training.tiny_recipe import RECIPE, put
+
         folder: Path = request.getfixturevalue("tmp_path")
         request.getfixturevalue("monkeypatch").chdir(folder)
-        (folder / "recipe.toml").write_text(TEXT)
-        (folder / "text.txt").write_text("to be, or not to be\n" * 50)
+        short = RECIPE.replace("steps = 12", "steps = 2")
+        put(folder, short.replace('graph = ["window(2)", "strided(3)"]', ""))
         (folder / "graph.toml").write_text(GRAPH)
         pairs = np.array([(i, i ^ 1) for i in range(12)]).T
         features = np.eye(12, dtype="float32")
