@@ -167,7 +167,7 @@ BAD = {
     "another name": (AROUND, {"arcs": ARCS}, "unsupported-argument", "`arcs`"),
     "another length": (AROUND, {"arc": ARCS[:, :8, :8]}, "bad-relation", "9 tokens"),
     "another batch": (AROUND, {"arc": ARCS[:2]}, "bad-relation", "2 samples, the batch 3"),
-    "a key too far": (AROUND, {"arc": torch.full((3, 2, 1), 9)}, "bad-relation", "token 9, samples have 9 tokens"),
+    "a key too far": (AROUND, {"arc": torch.full((3, 2, 1), 9)}, "bad-relation", "token 9, sample"),
     "another arity": (AROUND, {"arc": torch.zeros(3, 3, 1).long()}, "bad-relation", "(2, rows)"),
     "text": (AROUND, {"arc": "arcs"}, "bad-relation", "got str"),
     "floats in a list": (AROUND, {"arc": [torch.ones(2, 1)] * 3}, "bad-relation", "integer"),
