@@ -57,12 +57,27 @@ def moved_needs(graph: Pattern, shards: Shards, rank: int) -> Needs:
     >>> found.queries.list().tolist(), found.keys.list().tolist()
     ([2, 3], [0, 1, 2])
     """
-    mine = shards.tokens(rank)
-    if not mine.count:
+    of_classes = _of_classes(graph, shards, rank)
+    return of_classes or _read_by(graph, shards.n, shards.tokens(rank))
+
+
+def group_needs(graph: Pattern, home: Shards, rank: int, groups: int) -> Needs:
+    """What a rank reads of one group of heads, of which so many ranks after one another share
+    their queries."""
+    if groups == home.ranks:
+        every = TokenSet.of([0], [home.n])
+        return Needs(every, queries=every)
+    first, tokens = rank - rank % groups, EMPTY
+    for one in range(first, first + groups):
+        tokens = tokens | home.tokens(one)
+    return _read_by(graph, home.n, tokens)
+
+
+def _read_by(graph: Pattern, n: int, queries: TokenSet) -> Needs:
+    """Those of some queries that have keys, and these."""
+    if not queries.count:
         return Needs(EMPTY)
-    if of_classes := _of_classes(graph, shards, rank):
-        return of_classes
-    p = _of_tokens(graph, shards.n, mine)
+    p = _of_tokens(graph, n, queries)
     return Needs(_reached(p), queries=TokenSet.of(p.top, p.bottom))
 
 
@@ -83,7 +98,7 @@ def _of_classes(graph: Pattern, shards: Shards, rank: int) -> Needs | None:
     """The queries of a rank that have keys, and these, where ranks have residue classes in which
     all pairs of the graph are."""
     step, n = shards.step, shards.n
-    if step == 1 or symbolic_step(graph) % step:
+    if step == 1 or symbolic_step(graph) % step or not shards.count(rank):
         return None
     inner = class_of(graph, step)
     if inner is None:

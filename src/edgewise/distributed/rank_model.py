@@ -251,7 +251,8 @@ class RankModel(torch.nn.Module):
             raise NotDistributed(
                 f"tokens of different ranks meet outside of attention: {error.message}",
                 error.place,
-                "compute that from the outputs of all ranks, or on one process",
+                "share its rules, text by text: "
+                '`model.ground(mesh=mesh, nodes=tokens, partition="contiguous")`',
             ) from None
         moved = tables_on(model._one.device, tables)
         cache = RankCache(self.mesh, home, moved, max(rows, 1 << 16))

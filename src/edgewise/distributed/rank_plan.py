@@ -20,14 +20,13 @@ from edgewise.distributed.local_graphs import (
 )
 from edgewise.distributed.needs import Needs
 from edgewise.distributed.rank_parts import ExchangePart, Fetch, RankPart
-from edgewise.distributed.relayout import HeadsPart, MovedQueries
+from edgewise.distributed.relayout import HeadGroups, MovedQueries
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.split_queries import SplitQueries
 from edgewise.distributed.token_sets import TokenSet
-from edgewise.distributed.traffic import Counts, RowSizes, heads_back, part_back
+from edgewise.distributed.traffic import Counts, RowSizes, grouped_back, moved_back, part_back
 from edgewise.distributed.ways import (
     GATHER,
-    HEADS,
     Decision,
     SharedPart,
     Way,
@@ -88,12 +87,9 @@ def build_plan(ranks: Ranks, graph: Pattern, home: Shards, sizes: RowSizes) -> R
     way, rank = decision.way, ranks.rank
     received = {kind: int(count[rank]) for kind, count in decision.received.items()}
     builder = _PartBuilder(ranks, home, sizes)
-    if way.kind == HEADS:
-        built: list[RankPart] = [builder.heads(graph)]
-    else:
-        built = []
-        for part in way.parts:
-            built += builder.part(part, mine[part], counted[part], way)
+    built: list[RankPart] = []
+    for part in way.parts:
+        built += builder.part(part, mine[part], counted[part], way)
     back = {kind: size for kind, size in builder.back.items() if size}
     forward = {kind: size for kind, size in received.items() if size}
     return RankPlan(sizes, decision, tuple(built), forward, back, own)
@@ -111,7 +107,7 @@ class _PartBuilder:
 
     def part(self, part: SharedPart, needs: Needs, counts: Counts, way: Way) -> list[RankPart]:
         """Of a way that exchanges keys."""
-        if part.shards != self.home:
+        if part.groups > 1 or part.shards != self.home:
             return [self._moved(part, needs, counts)]
         if way.kind == GATHER:
             everything = TokenSet.of([0], [self.home.n])
@@ -140,10 +136,12 @@ class _PartBuilder:
         remote = LocalAttention(graph, tokens[some.list()], needs.keys.list())
         return ExchangePart(local, fetch, remote, at, kind)
 
-    def _fetch(self, rows: TokenSet) -> Fetch:
+    def _fetch(self, rows: TokenSet, groups: int = 1) -> Fetch:
+        """Of rows, or of one group of heads of each."""
         ranks, tokens, own = self.ranks, rows.list(), self.home.tokens(self.ranks.rank)
         order, received, sent, wanted = ranks.request(tokens, self.home.owner(tokens))
-        index = ranks.integers(own.place(wanted) if len(wanted) else wanted)
+        group = np.repeat(np.arange(ranks.count) % groups, sent)
+        index = ranks.integers(own.place(wanted) * groups + group if len(wanted) else wanted)
         ascending = bool((order[1:] > order[:-1]).all())
         place = None if ascending else ranks.integers(np.argsort(order))
         return Fetch(received, place, sent, index)
@@ -165,21 +163,21 @@ class _PartBuilder:
         return SplitQueries(attention, split, mine.to(ranks.device), place)
 
     def _moved(self, part: SharedPart, needs: Needs, counts: Counts) -> RankPart:
-        queries, keys = self._fetch(needs.queries), self._fetch(needs.keys)
-        rows = on_keys(rows_of_tokens(part.graph, self.home.n, needs.queries), needs.keys)
-        attention = LocalAttention(pattern_of_rows(rows), needs.queries.list(), needs.keys.list())
-        rank, sizes = self.ranks.rank, self.sizes
-        sent = sum(keys.sent) - keys.sent[rank]  # of the others no rank knows how much they send
-        back = int(counts.returned[rank]) * sizes.query + sent * sizes.key
-        self._add("other order back", int(counts.queries[rank]) * sizes.rest + back)
+        n, groups, rank, sizes = self.home.n, part.groups, self.ranks.rank, self.sizes
+        queries, keys = (self._fetch(rows, groups) for rows in (needs.queries, needs.keys))
+        graph = part.graph
+        if needs.queries.count < n or needs.keys.count < n:
+            rows = on_keys(rows_of_tokens(graph, n, needs.queries), needs.keys)
+            graph = pattern_of_rows(rows)
+        attention = LocalAttention(graph, needs.queries.list(), needs.keys.list())
+        sent = np.zeros(self.ranks.count, np.int64)  # of other ranks it is not known
+        sent[rank] = sum(keys.sent) - keys.sent[rank]
+        if groups > 1:
+            back = grouped_back(counts, sent, sizes, groups)
+        else:
+            back = moved_back(counts, sent, sizes)
+        for kind, size in back.items():
+            self._add(kind, int(size[rank]))
+        if groups > 1:
+            return HeadGroups(queries, keys, attention, groups, sizes.batch)
         return MovedQueries(queries, keys, attention)
-
-    def heads(self, graph: Pattern) -> RankPart:
-        home, ranks, sizes = self.home, self.ranks, self.sizes
-        counts = [home.count(rank) for rank in range(ranks.count)]
-        tokens = np.concatenate([home.tokens(rank).list() for rank in range(ranks.count)])
-        place = None if home.is_contiguous else ranks.integers(np.argsort(tokens))
-        everyone = np.arange(home.n)
-        attention = LocalAttention(graph, everyone, everyone)
-        self._add("heads back", int(heads_back(home, sizes)["heads back"][ranks.rank]))
-        return HeadsPart(attention, counts, place, sizes.batch)

@@ -1,14 +1,14 @@
-"""Rows on other ranks in between: some queries and keys, or all tokens of some heads."""
+"""Rows on other ranks in between: some queries and keys, or some of their heads."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from edgewise.distributed.collectives import Ranks
 from edgewise.distributed.local_attention import LocalAttention, Rest, SharedCall, Tensors
 from edgewise.distributed.rank_parts import Fetch
 
@@ -60,49 +60,57 @@ class MovedQueries:
 
 
 @dataclass(frozen=True, eq=False)
-class HeadsPart:
-    """Ulysses: all tokens of some heads on every rank, and the graph as it is."""
+class HeadGroups:
+    """Some heads of the queries of several ranks, on every one of these: Ulysses, where heads are
+    in as many groups as there are ranks. Results are complete, and no log-sum-exp is sent."""
 
+    queries: Fetch
+    keys: Fetch
     attention: LocalAttention
-    counts: list[int]  # tokens of each rank
-    order: Tensor | None  # to ascending tokens
+    groups: int
     batch: int
 
     def start(self, call: SharedCall, tensors: Tensors) -> Any:
-        return None
+        q, k, v = (self._by_group(x) for x in tensors)
+        wait = self.queries.start(call.ranks, "heads", q)
+        return wait, self.keys.start(call.ranks, "heads", k, v)
 
     def forward(
         self, call: SharedCall, tensors: Tensors, started: Any
     ) -> tuple[Tensor, Tensor, Any]:
-        there = tuple(self._there(call.ranks, x) for x in tensors)
-        out, lse = self.attention.forward(there, call)  # type: ignore[arg-type]
+        there: Any = (*started[0](), *started[1]())
+        out, lse = self.attention.forward(there, call)
         out = call.with_keys(out, lse)
-        complete = lse.new_zeros(tensors[0].shape[:-1])  # nothing is merged with it
-        return self._back(call.ranks, out), complete, (there, out, lse)
+        (found,) = self.queries.back(call.ranks, "heads", out)()
+        shape = (*tensors[0].shape[:-1], out.shape[-1])
+        complete = lse.new_zeros(shape[:-1])  # nothing is merged with it
+        return self._added(found, self.queries, shape), complete, (there, out, lse)
 
     def backward(self, call: SharedCall, tensors: Tensors, state: Any, rest: Rest) -> Tensors:
         there, out, lse = state
-        dout = self._there(call.ranks, rest.dout, "heads back")
+        kind = "heads back"
+        (dout,) = self.queries.start(call.ranks, kind, self._by_group(rest.dout))()
         grads = self.attention.backward(there, Rest(out, lse, call.with_keys(dout, lse)), call)
-        dq, dk, dv = (self._back(call.ranks, x, "heads back") for x in grads)
+        waits = (
+            self.queries.back(call.ranks, kind, grads[0]),
+            self.keys.back(call.ranks, kind, *grads[1:]),
+        )
+        found = (*waits[0](), *waits[1]())
+        fetches = (self.queries, self.keys, self.keys)
+        dq, dk, dv = (
+            self._added(grad, fetch, x.shape)
+            for grad, fetch, x in zip(found, fetches, tensors, strict=True)
+        )
         return dq, dk, dv
 
-    def _there(self, ranks: Ranks, x: Tensor, kind: str = "heads") -> Tensor:
-        """(b·heads, ..., own, d) to (b·heads of this rank, ..., all, d)."""
-        count, own = ranks.count, x.shape[-2]
-        heads = x.unflatten(0, (self.batch, count, -1)).movedim(1, 0).movedim(-2, 1)
-        flat = heads.reshape(count * own, -1)
-        found = ranks.exchange(flat, [own] * count, self.counts, kind)()
-        found = found if self.order is None else found.index_select(0, self.order)
-        shape = (len(found), self.batch, x.shape[0] // (self.batch * count), *x.shape[1:-2])
-        return found.view(*shape, x.shape[-1]).movedim(0, -2).flatten(0, 1).contiguous()
+    def _by_group(self, x: Tensor) -> Tensor:
+        """(batch · heads, ..., n, d) as (batch · heads of a group, ..., n · groups, d)."""
+        parts = x.unflatten(0, (self.batch, self.groups, -1)).movedim(1, -2)
+        return parts.flatten(-3, -2).flatten(0, 1)
 
-    def _back(self, ranks: Ranks, x: Tensor, kind: str = "heads") -> Tensor:
-        count, own = ranks.count, self.counts[ranks.rank]
-        rows = x.unflatten(0, (self.batch, -1)).movedim(-2, 0)
-        if self.order is not None:
-            rows = torch.empty_like(rows).index_copy_(0, self.order, rows.contiguous())
-        flat = rows.reshape(len(rows), -1)
-        found = ranks.exchange(flat, self.counts, [own] * count, kind)()
-        found = found.view(count, own, *rows.shape[1:])
-        return found.movedim(1, -2).movedim(0, 1).flatten(0, 2).contiguous()
+    def _added(self, found: Tensor, fetch: Fetch, shape: Sequence[int]) -> Tensor:
+        """Rows that were sent, at their places among all heads."""
+        heads = shape[0] // self.groups
+        into = found.new_zeros(heads, *shape[1:-2], shape[-2] * self.groups, shape[-1])
+        into = into.index_add(-2, fetch.index, found).unflatten(0, (self.batch, -1))
+        return into.unflatten(-2, (shape[-2], self.groups)).movedim(-2, 1).flatten(0, 2)

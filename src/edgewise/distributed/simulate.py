@@ -22,14 +22,13 @@ from edgewise.distributed.traffic import (
     counts_of,
     gather_back,
     gather_traffic,
-    heads_back,
+    grouped_back,
     heads_traffic,
     moved_back,
     part_back,
     worst,
 )
 from edgewise.distributed.ways import (
-    EXCHANGE,
     GATHER,
     HEADS,
     Decision,
@@ -85,7 +84,10 @@ class Communication:
         """The same in a backward pass: gradients of keys go back to their ranks."""
         home, sizes, way = self.home, self.sizes, self.decision.way
         if way.kind == HEADS:
-            return heads_back(home, sizes)
+            (part,) = way.parts
+            needs = self.needs[part]
+            counts, sent = counts_of(needs, home), _sent(needs, home)
+            return grouped_back(counts, sent, sizes, part.groups)
         if way.kind == GATHER:
             return gather_back(home, sizes)
         found: list[Traffic] = []
@@ -128,9 +130,12 @@ class Communication:
     def pairs(self) -> Ints:
         """Pairs that each rank computes."""
         count = self.home.ranks
-        if self.decision.way.kind not in (EXCHANGE, GATHER):
-            total = self.graph.count(self.home.n)
-            return np.diff([total * rank // count for rank in range(count + 1)])
+        if self.decision.way.kind == HEADS:
+            (part,) = self.decision.way.parts
+            of_ranks = _pairs(SharedPart(part.graph, part.shards), [Needs(EMPTY)] * count)
+            total = np.repeat(of_ranks.reshape(-1, part.groups).sum(1), part.groups)
+            rest = np.arange(count) % part.groups  # of groups that have as many pairs
+            return (total + rest) // part.groups
         out = np.zeros(count, np.int64)
         for part in self.decision.way.parts:
             out += _pairs(part, self.needs[part])
@@ -216,7 +221,9 @@ def communication(
 
     def counts(part: SharedPart) -> Counts:
         if part not in needs:
-            needs[part] = [part_needs(part, home, sizes, rank) for rank in range(home.ranks)]
+            first = range(0, home.ranks, part.groups)  # ranks of one group of heads read the same
+            each = [part_needs(part, home, sizes, rank) for rank in first]
+            needs[part] = [each[rank // part.groups] for rank in range(home.ranks)]
         return counts_of(needs[part], home)
 
     return Communication(graph, home, sizes, decide(graph, home, sizes, counts), needs)

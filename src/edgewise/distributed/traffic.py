@@ -102,6 +102,19 @@ def exchange_traffic(counts: Counts, sizes: RowSizes) -> dict[str, Ints]:
     return {"keys": counts.keys * sizes.key, **part_traffic(counts.parts, sizes)}
 
 
+def grouped_traffic(counts: Counts, sizes: RowSizes, groups: int) -> dict[str, Ints]:
+    """Of queries one group of whose heads a rank computes: they and their keys go there, results
+    back."""
+    there = counts.queries * sizes.query + counts.keys * sizes.key
+    return {"heads": (there + counts.returned * sizes.out) // groups}
+
+
+def grouped_back(counts: Counts, sent: Ints, sizes: RowSizes, groups: int) -> dict[str, Ints]:
+    """Gradients of outputs there, those of queries and keys back; `sent` keys of each rank."""
+    back = counts.returned * sizes.query + sent * sizes.key
+    return {"heads back": (counts.queries * sizes.out + back) // groups}
+
+
 def moved_traffic(counts: Counts, sizes: RowSizes) -> dict[str, Ints]:
     """Of queries that other ranks compute: they and their keys go there, partial results back."""
     there = counts.queries * sizes.query + counts.keys * sizes.key
@@ -135,14 +148,6 @@ def moved_back(counts: Counts, sent: Ints, sizes: RowSizes) -> dict[str, Ints]:
     """Outputs of moved queries to their ranks, gradients back; `sent` keys of each rank."""
     back = counts.returned * sizes.query + sent * sizes.key
     return {"other order back": counts.queries * sizes.rest + back}
-
-
-def heads_back(home: Shards, sizes: RowSizes) -> dict[str, Ints]:
-    """Ulysses in a backward pass."""
-    ranks = home.ranks
-    mine = np.array([home.count(rank) for rank in range(ranks)], np.int64)
-    there = (home.n - mine) * sizes.out // ranks
-    return {"heads back": there + mine * (ranks - 1) * (sizes.query + sizes.key) // ranks}
 
 
 def gather_back(home: Shards, sizes: RowSizes) -> dict[str, Ints]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 
-from edgewise.distributed.needs import Needs, moved_needs, needs_of
+from edgewise.distributed.needs import Needs, group_needs, moved_needs, needs_of
 from edgewise.distributed.placement import by_residue, with_uncut_documents
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.traffic import (
@@ -17,7 +18,7 @@ from edgewise.distributed.traffic import (
     added,
     exchange_traffic,
     gather_traffic,
-    heads_traffic,
+    grouped_traffic,
     moved_traffic,
     worst,
 )
@@ -33,10 +34,12 @@ MOST = 4  # parts of a union
 
 @dataclass(frozen=True)
 class SharedPart:
-    """A graph whose queries are computed on ranks as `shards` say, wherever they are."""
+    """A graph whose queries are computed on ranks as `shards` say, wherever they are; with `groups`
+    of heads, as many ranks share their queries, and each computes a group."""
 
     graph: Pattern
     shards: Shards
+    groups: int = 1
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,11 @@ def ways_of(graph: Pattern, home: Shards, sizes: RowSizes) -> list[Way]:
     if not sizes.at_home:
         found += _in_other_orders(graph, home, sizes)
     found.append(Way(GATHER, (here,)))
-    if sizes.by_heads and not (sizes.shared % home.ranks or sizes.heads % home.ranks):
-        found.append(Way(HEADS, (here,)))
+    groups = gcd(sizes.shared, home.ranks)
+    if groups < home.ranks and not home.is_contiguous:
+        groups = 1  # tokens of several ranks are many runs
+    if sizes.by_heads and groups > 1:
+        found.append(Way(HEADS, (SharedPart(graph, home, groups),)))
     return found
 
 
@@ -112,6 +118,8 @@ def disjoint(graph: Pattern) -> tuple[Pattern, ...]:
 
 def part_needs(part: SharedPart, home: Shards, sizes: RowSizes, rank: int) -> Needs:
     """What a rank needs for its share of a part."""
+    if part.groups > 1:
+        return group_needs(part.graph, home, rank, part.groups)
     if part.shards == home:
         return needs_of(part.graph, home, rank, split=not sizes.at_home)
     return moved_needs(part.graph, part.shards, rank)
@@ -135,7 +143,8 @@ def _received(
     if way.kind == GATHER:
         return gather_traffic(home, sizes)
     if way.kind == HEADS:
-        return heads_traffic(home, sizes)
+        (part,) = way.parts
+        return grouped_traffic(counts(part), sizes, part.groups)
     found: list[Traffic] = []
     for part in way.parts:
         traffic = exchange_traffic if part.shards == home else moved_traffic
@@ -145,6 +154,8 @@ def _received(
 
 def describe(way: Way, home: Shards) -> str:
     """A way in words."""
+    if way.kind == HEADS and way.parts[0].groups < home.ranks:
+        return f"{HEADS}, in {way.parts[0].groups} groups"
     if way.kind != EXCHANGE:
         return way.kind
     parts = [_order(part.shards, home) for part in way.parts]
