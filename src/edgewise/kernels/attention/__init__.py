@@ -133,7 +133,8 @@ def attention(
     - shards: which tokens each rank of the mesh has, `edgewise.distributed.Shards`; without it all
       have as many, one after another.
     """
-    if has_torch_function_variadic(q, k, v):  # a mode looks on, such as that of `attention_graph`
+    # a mode looks on, such as that of `attention_graph`; what is lowered in a trace is symbols
+    if has_torch_function_variadic(q, k, v) and not torch.compiler.is_compiling():
         every: dict[str, Any] = {"scale": scale, "bias": bias, "score": score, "mesh": mesh}
         every |= {"edge_bias": edge_bias, "edge_scale": edge_scale, "edge_key": edge_key}
         every |= {"edge_value": edge_value, "dropout": dropout, "lengths": lengths}
