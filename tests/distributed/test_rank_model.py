@@ -4,7 +4,7 @@ import pytest
 import torch
 from rank_cases import every_model, refused_models
 from rank_harness import RANKS, on_ranks
-from zoo_cases import every_transformer
+from zoo_cases import every_transformer, joined_transformers
 
 from edgewise.distributed import Shards, on_mesh, scale
 from edgewise.distributed.errors import BadMesh, BadShards, NotDistributed
@@ -25,6 +25,12 @@ def test_every_transformer_gives_what_it_gives_on_one_process(ranks):
         refused = {name for name, one in found.items() if one == "not-distributed"}
         assert refused == JOINED
         assert max(far for name, far in found.items() if name not in refused) <= 1e-12, found
+
+
+def test_rules_in_which_tokens_meet_are_shared_text_by_text():
+    for found in on_ranks(joined_transformers, 2, JOINED):
+        assert found.keys() == JOINED
+        assert max(found.values()) <= 1e-12, found
 
 
 @pytest.mark.parametrize("ranks", RANKS)

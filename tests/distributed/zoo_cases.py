@@ -83,6 +83,30 @@ def differences(model, mesh, rank, ranks):
     return max(far)
 
 
+def joined_transformers(rank, ranks, names):
+    """Those in which tokens meet outside of attention: their rules are shared, one text at a time.
+
+    Gives how far outputs are from those of one process."""
+    mesh, found = init_device_mesh("cpu", (ranks,)), {}
+    for name, program in cases():
+        if name not in names:
+            continue
+        heads = {rule.head.relation for rule in program.rules}
+        model = program.compile(R["logits" if "logits" in heads else "out"], seed=0).double()
+        text = {
+            one: numbers(item.values[0]) if isinstance(item, numbers) else item[0]
+            for one, item in inputs_of(model).items()
+        }
+        expected = model(**text)
+        data = model.ground(mesh=mesh, nodes=N, partition="contiguous")
+        mine = {
+            one: numbers(item.values[data.nodes]) if isinstance(item, numbers) else item[data.nodes]
+            for one, item in text.items()
+        }
+        found[name] = (model(data, **mine) - expected[data.nodes]).abs().max().item()
+    return found
+
+
 def every_transformer(rank, ranks):
     """How far each is from one process, or the code of its refusal."""
     mesh, found = init_device_mesh("cpu", (ranks,)), {}
