@@ -40,7 +40,8 @@ def started(recipe, out, ranks, shard, restarts):
 def workers(parent):
     """The processes that torchrun started, by rank."""
     found = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for number in filter(str.isdecimal, os.listdir("/proc")):
+        path = Path("/proc", number, "stat")
         try:
             if int(path.read_text().rpartition(")")[2].split()[1]) != parent:
                 continue

@@ -33,6 +33,7 @@ from edgewise.physical.demand.partial_grounding import INLINING, PlanGrounder
 from edgewise.physical.demand.smaller_plan import RelationIndex, TakenRelation
 from edgewise.physical.plan import untraced
 from edgewise.physical.value_shapes import Shapes
+from edgewise.physical.weights import like
 
 DIMENSIONS = 8  # at most, of a shape and its length
 OWN = "@own"  # holds for the nodes of this rank
@@ -102,7 +103,7 @@ class RankGrounding:
             every = torch.empty(shape, dtype=x.dtype, device="meta")
             inputs[name] = every if x.is_floating_point() else every.unsqueeze(-1)
         found = prepare(plan, model._reader.arities, inputs, None, model._one.dtype)
-        self.weights: Mapping[str, Tensor] = {n: model.weight(n) for n in model._paths}
+        self.weights: Mapping[str, Tensor] = like(model, model._paths)
         if "stack embeddings" not in model.without:
             found = found.stacked(inputs, self.weights)
             self.weights = with_stacks(self.weights, found.stacks)

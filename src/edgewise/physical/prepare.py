@@ -36,6 +36,7 @@ from edgewise.physical.output import outputs_of
 from edgewise.physical.plan import untraced
 from edgewise.physical.step import Step
 from edgewise.physical.tracing import held, own_errors
+from edgewise.physical.weights import like
 from edgewise.plan.nodes import Plan
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
@@ -280,7 +281,8 @@ def _bound(
         prepared = without_keys_beyond(prepared)
     else:
         check_keys(prepared)
-    weights: Mapping[str, Tensor] = {name: model.weight(name) for name in model._paths}
+    module: Any = model
+    weights: Mapping[str, Tensor] = like(module, model._paths)
     if "stack embeddings" not in model.without:
         prepared = prepared.stacked(inputs, weights)
         weights = with_stacks(weights, prepared.stacks)

@@ -207,6 +207,14 @@ def at(module: torch.nn.Module, path: Path) -> Tensor:
     return found if type(found) in PLAIN else gathered(found)
 
 
+def like(module: torch.nn.Module, paths: Mapping[str, Path]) -> dict[str, Tensor]:
+    """Weights for their shapes: what is sharded over ranks stays so, since only some may ask."""
+    found = {name: held_at(module, path) for name, path in paths.items()}
+    if all(type(weight) in PLAIN for weight in found.values()):
+        return found
+    return {n: torch.empty(w.shape, dtype=w.dtype, device="meta") for n, w in found.items()}
+
+
 def held_at(module: torch.nn.Module, path: Path) -> Tensor:
     """The weight at a path as the module holds it."""
     if not torch.compiler.is_compiling():  # as `getattr` finds it, in a tenth of the time

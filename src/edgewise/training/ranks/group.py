@@ -15,7 +15,7 @@ from torch import Tensor
 
 from edgewise.distributed.errors import BadMesh, RanksDiffer
 from edgewise.errors import EdgewiseError, Span
-from edgewise.training.ranks.errors import RankFailed, RankMissing
+from edgewise.training.errors import RankFailed, RankMissing
 from edgewise.training.resuming import SHOWN, differences
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from edgewise.functions import DEFINITIONS
 from edgewise.functions.definition import Law
 from edgewise.inputs.kinds import numbers, rows
 from edgewise.language.statements import applied_functions
+from edgewise.physical.weights import Layer
 from edgewise.training.data.batches import Batch
 from edgewise.training.data.graph_corpus import NODE
 from edgewise.training.ranks.group import RankGroup
@@ -124,7 +125,9 @@ class ShardedWeights(DataParallel):
                 'write `shard = "ddp"`',
             )
         mesh = self.ranks.mesh(setup.device)
-        # weights are complete in forward and backward passes alone
+        # weights of a layer are complete while it runs, others in forward and backward passes
+        for layer in [one for one in setup.model.modules() if isinstance(one, Layer)]:
+            fully_shard(layer, mesh=mesh, reshard_after_forward=True)
         fully_shard(setup.model, mesh=mesh, reshard_after_forward=True)
 
     def part(self, batch: Batch) -> Part:
