@@ -9,6 +9,7 @@ from torch import nn
 
 from edgewise import R, rows
 from edgewise.inputs.kinds import ragged
+from edgewise.physical.passes import gathers
 from edgewise.zoo import (
     appnp,
     basic_gnn,
@@ -30,6 +31,12 @@ N, D, E = 6, 4, 3
 PAIRS = torch.tensor([(0, 1), (0, 2), (1, 0), (2, 2), (3, 1), (3, 4)]).T  # node 5 has no edge
 INDEX = PAIRS.flip(0)  # PyG has the source first
 TOLERANCE = {"atol": 1e-9, "rtol": 1e-9}
+
+
+@pytest.fixture(autouse=True, params=["usual kernels", "kernels of large graphs"])
+def kernels(request, monkeypatch):
+    if request.param == "kernels of large graphs":
+        monkeypatch.setattr(gathers, "SMALL_ROWS", 0)
 
 
 def drawn(*shape, seed=0):
