@@ -55,7 +55,7 @@ def taped(
 ) -> TapedBatches | str:
     """The batches on a tape, or why not."""
     try:
-        optimiser_options(optimiser)
+        optimiser_options(optimiser, list(programs.weights.values()))
         return TapedBatches(programs, batches, function)
     except NotRecordedError as reason:
         return str(reason)

@@ -22,6 +22,7 @@ from edgewise.errors import EdgewiseError, Place
 from edgewise.physical.lowering import Lowering, PlanStep, is_pure
 from edgewise.physical.opaque import is_opaque, prepared
 from edgewise.physical.passes import optimise_graph
+from edgewise.physical.scan import drop_unread
 from edgewise.physical.symbols import Symbol
 
 VIEWS: set[Any] = {"reshape", "transpose", "permute", "expand", "to", "narrow", "split", "unbind"}
@@ -250,6 +251,7 @@ def _finished(
     changed = {} if appending is None else optimise_graph(lowering, appending)
     _own_outputs(lowering.graph)
     tidy(lowering.graph)
+    drop_unread(lowering)
     parts = lowering.graph, lowering.constants, lowering.device, signature
     return PhysicalPlan(*parts, tuple(lowering.works), changed)
 

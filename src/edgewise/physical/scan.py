@@ -9,23 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
+from inspect import unwrap
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.fx import Node
 
+from edgewise.ground.rules import GroundRule
 from edgewise.ground.topological import sources
 from edgewise.kernels.kernel_choices import note
 from edgewise.kernels.scan import Instruction, Scan, run_scan
 from edgewise.kernels.scan.autograd import choice
-from edgewise.kernels.scan.program import ADD, SCATTER
 from edgewise.kernels.scan.unrolled import unrolled
 from edgewise.language import functions, nodes
 from edgewise.language.statements import combination
 from edgewise.physical.functions import transform
+from edgewise.physical.lowering import Lowering, input_node
 from edgewise.physical.lowering_state import Column, State
 from edgewise.physical.opaque import opaque
 from edgewise.physical.result_shapes import described
@@ -71,6 +73,19 @@ def scanned(levels: Levels, state: State) -> dict[str, Column] | str:
         for node in reversed(written):
             if node in inside:
                 lowering.graph.erase_node(node)
+
+
+def drop_unread(plan: Lowering) -> None:
+    """Let loops give back only relations that something reads."""
+    for node in plan.nodes(unwrap(scan_levels)):
+        held = input_node(node, 0)
+        scan = plan.constants[str(held.target)]
+        read = sorted({at for user in node.users if isinstance(at := user.args[1], int)})
+        if len(read) < len(scan.results):
+            fewer = replace(scan, results=tuple(scan.results[at] for at in read))
+            plan.constants[str(held.target)] = fewer
+            for user in list(node.users):
+                user.args = (node, read.index(cast(int, user.args[1])))
 
 
 def _refuses(levels: Levels, state: State) -> str | None:
@@ -196,7 +211,7 @@ class _ScanWriter:
             moved[at] = torch.from_numpy(self.position[literal.relation])[rows[chosen]]
         left = torch.unique_consecutive(ground.segments.ids[chosen])
         holes = {r: Column(self.lowering.symbol(node)) for r, node in self.holes.items()}
-        step = RuleStep(ground.on(chosen, moved), component.default)
+        step = RuleStep(self._without_gathers(ground.on(chosen, moved), moved), component.default)
         before = self.lowering.last
         value = step(replace(self.state, relations=self.state.relations | holes))
         self._mark(before)
@@ -206,6 +221,18 @@ class _ScanWriter:
             data = value.expanded(len(heads)).data
             self._mark(before)
         return _Traced(data, of_grounding[chosen.numpy()], heads)
+
+    def _without_gathers(self, ground: GroundRule, moved: Mapping[int, Tensor]) -> GroundRule:
+        """All rows of a relation in order are the relation: nothing is gathered."""
+        rows = dict(ground.rows)
+        for at, own in ground.rows.items():
+            literal = ground.body.literals[at]
+            if own is None or at in moved or not isinstance(literal, nodes.Atom):
+                continue
+            column = self.state.relations.get(literal.relation)
+            if column is not None and column.rows == len(own) and _in_order(own):
+                rows[at] = None
+        return replace(ground, rows=rows)
 
     def _mark(self, before: Node) -> None:
         """Note which nodes read the recursion, in the order in which they were written."""
@@ -255,7 +282,7 @@ class _ScanWriter:
         """Let the value of a line be its slot, or copy it there."""
         found = self.nodes.slot(value, domain)
         if not self.builder.place(found, final, 0):
-            self.builder.add(Instruction(ADD, final, found, domain))
+            self.builder.add(Instruction("add", final, found, domain))
 
     def _contribute(self, sums: Mapping[str, int], k: int, found: _Traced) -> None:
         relation, heads = self.component.grounds[k].rule.head.relation, found.heads
@@ -282,7 +309,7 @@ class _ScanWriter:
         if alone and in_order and self.builder.place(slot, total, int(rows[0])):
             return
         table = self.builder.table(rows.astype(np.int64))
-        self.builder.add(Instruction(SCATTER, total, slot, domain, index=table))
+        self.builder.add(Instruction("scatter", total, slot, domain, index=table))
 
     def _owners(self, relation: str) -> np.ndarray:
         """How many parts (rules, facts) each row of a relation has, by position."""
@@ -303,16 +330,16 @@ class _ScanWriter:
         relations = list(self.component.relations)
         results = [self.nodes.slots[self.holes[r]] for r in relations]
         scan = self.builder.finished(results, self.count - 1)
-        matrices = [self.lowering.symbol(node) for node in self.nodes.matrices]
+        others = [self.lowering.symbol(n) for n in (*self.nodes.sources, *self.nodes.matrices)]
         note(choice(scan, self.state.dtype, self.state.device.type))
-        found = scan_levels(scan, *self.nodes.columns, *matrices)
+        found = scan_levels(scan, *self.nodes.columns, *others)
         return {
             relation: Column(data.reshape(self.batch, data.shape[1], *self.shape[relation])).take(
-                _unless_in_order(self.levels.order[relation])
+                None if _in_order(order := self.levels.order[relation]) else order
             )
             for relation, data in zip(relations, found, strict=True)
         }
 
 
-def _unless_in_order(rows: Tensor) -> Tensor | None:
-    return None if bool((rows == torch.arange(len(rows))).all()) else rows
+def _in_order(rows: Tensor) -> bool:
+    return bool((rows == torch.arange(len(rows))).all())

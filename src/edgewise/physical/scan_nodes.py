@@ -9,14 +9,15 @@ from operator import add
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.fx import Node
 from torch.nn.functional import linear
 
 from edgewise.kernels.scan import Instruction, ScanBuilder
-from edgewise.kernels.scan.program import ADD, GATHER, LINEAR, MULTIPLY, SCATTER
+from edgewise.kernels.scan.program import FUNCTIONS
 from edgewise.physical.lowering import Lowering, input_node
-from edgewise.physical.scan_terms import AGGREGATE, UNARY, NotScannedError, affine, terms
+from edgewise.physical.scan_terms import AGGREGATE, NotScannedError, affine, terms
 from edgewise.physical.symbols import Symbol
 
 
@@ -31,13 +32,16 @@ class NodeWriter:
         self.slots: dict[Node, int] = {}
         self.columns: list[Tensor] = []
         self.matrices: dict[Node, int] = {}
+        self.sources: dict[Node, int] = {}  # of products that are computed before the loop
         self.rows: list[int] = []  # of each domain
         self.heads = -1  # the domain of rule heads, where groundings are aggregated
 
     def domain(self, levels: np.ndarray, count: int) -> int:
         """Rows by the ascending level of each."""
-        self.rows.append(len(levels))
-        return self.builder.domain(levels, count)
+        found = self.builder.domain(levels, count)
+        if found == len(self.rows):
+            self.rows.append(len(levels))
+        return found
 
     def slot(self, value: Tensor, domain: int) -> int:
         """The slot of a value over the rows of a domain."""
@@ -75,15 +79,15 @@ class NodeWriter:
         line = affine(node)
         if line is not None:
             a, alpha, beta = line
-            made = Instruction(UNARY["affine"], -1, self._of(a, domain), domain)
+            made = Instruction("affine", -1, self._of(a, domain), domain)
             return self._add(node, replace(made, alpha=alpha, beta=beta))
         if target == "mul":
             _refuse_widths(node)
             left, right = (self._of(input_node(node, at), domain) for at in (0, 1))
-            return self._add(node, Instruction(MULTIPLY, -1, left, domain, right))
-        if isinstance(target, str) and target in UNARY and len(node.args) == 1:
+            return self._add(node, Instruction("multiply", -1, left, domain, right))
+        if isinstance(target, str) and target in FUNCTIONS and len(node.args) == 1:
             source = self._of(input_node(node, 0), domain)
-            return self._add(node, Instruction(UNARY[target], -1, source, domain))
+            return self._add(node, Instruction(target, -1, source, domain))
         name = target if isinstance(target, str) else getattr(target, "__name__", "a function")
         raise NotScannedError(f"there is no loop for `{name}`")
 
@@ -110,7 +114,7 @@ class NodeWriter:
         if bool((np.diff(table) == 1).all()):
             return self.builder.stretch(source, int(table[0]), len(table))
         number = self.builder.table(table)
-        return self._add(node, Instruction(GATHER, -1, source, domain, index=number))
+        return self._add(node, Instruction("gather", -1, source, domain, index=number))
 
     def _aggregated(self, node: Node, domain: int) -> int:
         data, name, parts = input_node(node, 0), node.args[1], input_node(node, 2)
@@ -120,12 +124,12 @@ class NodeWriter:
         source, heads = self._of(data, domain), self.rows[self.heads]
         total = self.builder.slot(heads, _width(node))
         table = self.builder.table(segments.ids.numpy())
-        self.builder.add(Instruction(SCATTER, total, source, domain, index=table))
+        self.builder.add(Instruction("scatter", total, source, domain, index=table))
         if name == "sum_agg":
             return total
         share = segments.sizes.to(node.meta["like"].dtype).reciprocal().reshape(1, -1, 1)
         factor = self.input(self.lowering.lifted(share), heads, 1)
-        return self._add(node, Instruction(MULTIPLY, -1, total, self.heads, factor))
+        return self._add(node, Instruction("multiply", -1, total, self.heads, factor))
 
     def _sum(self, node: Node, domain: int, parts: list[tuple[Node, float]]) -> int:
         """Terms in one slot: those outside are its numbers before the loop."""
@@ -136,20 +140,36 @@ class NodeWriter:
         others = [(n, sign) for n, sign in inner if n not in products]
         read = [self._signed(n, sign, domain) for n, sign in others]
         sides = [(self._of(input_node(n, 0), domain), self._matrix(n)) for n in products]
+        outside = [(n, sign) for n, sign in parts if n not in self.inside]
+        lifted = [n for n, sign in outside if sign == 1 and self._is_lifted(n, domain)]
         columns = [
             self.lowering.symbol(n) * sign if sign != 1 else self.lowering.symbol(n)
-            for n, sign in parts
-            if n not in self.inside
+            for n, sign in outside
+            if n not in lifted
         ]
-        for n in products:
+        for n in (*products, *lifted):
             if len(n.args) > 2 and n.args[2] is not None:
                 columns.append(self.lowering.symbol(input_node(n, 2)).reshape(1, 1, -1))
-        out = self._started(columns, node, domain)
+        out = self._started(columns, node, domain, bool(lifted))
+        for n in lifted:
+            source = self.sources.setdefault(input_node(n, 0), len(self.sources))
+            self.builder.lifted.append((out, source, self._matrix(n)))
         for source in read:
-            self.builder.add(Instruction(ADD, out, source, domain))
+            self.builder.add(Instruction("add", out, source, domain))
         for source, matrix in sides:
-            self.builder.add(Instruction(LINEAR, out, source, domain, weight=matrix))
+            self.builder.add(Instruction("linear", out, source, domain, weight=matrix))
         return out
+
+    def _is_lifted(self, node: Node, domain: int) -> bool:
+        """Whether a node outside is a product of as many rows, which nothing else reads."""
+        if node.target is not linear or len(node.users) > 1:
+            return False
+        source, matrix = (input_node(node, at).meta["like"] for at in (0, 1))
+        return (
+            source.ndim == 3
+            and matrix.ndim == 2
+            and tuple(source.shape[:2]) == (self.batch, self.rows[domain])
+        )
 
     def _once(self, product: Node) -> bool:
         return product not in self.slots and len(product.users) <= 1
@@ -158,11 +178,16 @@ class NodeWriter:
         found = self._of(node, domain)
         if sign == 1:
             return found
-        return self._add(node, Instruction(UNARY["affine"], -1, found, domain, alpha=sign))
+        return self._add(node, Instruction("affine", -1, found, domain, alpha=sign))
 
-    def _started(self, columns: list[Tensor], node: Node, domain: int) -> int:
-        """A slot that terms are added to, with the sum of those that are known."""
+    def _started(self, columns: list[Tensor], node: Node, domain: int, filled: bool) -> int:
+        """A slot that terms are added to, with the sum of those that are known; `filled` if there
+        are products to add to it before the loop."""
         shape, rows, width = node.meta["like"].shape, self.rows[domain], _width(node)
+        if filled and not columns:
+            columns = [
+                self.lowering.lifted(torch.zeros(1, 1, width, dtype=node.meta["like"].dtype))
+            ]
         if not columns:
             return self.builder.slot(rows, width)
         wide = [c.reshape(*c.shape, *[1] * (len(shape) - c.ndim)) for c in columns]

@@ -6,19 +6,9 @@ from inspect import unwrap
 
 from torch.fx import Node
 
-from edgewise.kernels.scan.program import AFFINE, EXP, RELU, SIGMOID, SQUARE, TANH
 from edgewise.physical.functions import aggregate_segments
 
 AGGREGATE = unwrap(aggregate_segments)
-UNARY = {
-    "affine": AFFINE,
-    "tanh": TANH,
-    "sigmoid": SIGMOID,
-    "relu": RELU,
-    "exp": EXP,
-    "square": SQUARE,
-}
-Number = int | float
 
 
 class NotScannedError(Exception):

@@ -2,7 +2,8 @@
 
 gather    out[i] = a[index[i]]          scatter   out[index[i]] += a[i]
 linear    out[i] += W a[i]              add       out[i] += a[i]
-multiply  out[i] = a[i] ⊙ b[i]          others    out[i] = f(a[i])
+multiply  out[i] = a[i] ⊙ b[i]          affine    out[i] = alpha a[i] + beta
+square    out[i] = a[i]²                others    out[i] = f(a[i]), the functions of `SLOPES`
 """
 
 from __future__ import annotations
@@ -14,30 +15,28 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-GATHER, SCATTER, LINEAR, ADD, MULTIPLY, AFFINE, TANH, SIGMOID, RELU, EXP, SQUARE = range(11)
-ACCUMULATE = {SCATTER, LINEAR, ADD}  # add to what is there
+from edgewise.kernels.tape.instructions import SLOPES
+
+ACCUMULATE = {"scatter", "linear", "add"}  # add to what is there
+FUNCTIONS = {"affine", "square", *SLOPES}
 
 
 @dataclass(frozen=True)
 class Slot:
     """`rows` values of `width` numbers each, from `offset` on; slots may overlap: a stretch of
-    rows of another is the same numbers."""
+    rows of another, its `root`, from `row` on, is the same numbers."""
 
     offset: int
     rows: int
     width: int
+    root: int
+    row: int
 
     @property
     def stop(self) -> int:
         """The first number after it."""
         return self.offset + self.rows * self.width
-
-    def view(self, work: Tensor) -> Tensor:
-        """Its numbers in a workspace, (rows, width)."""
-        return work[self.offset : self.stop].view(self.rows, self.width)
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Instruction:
     """`domain` says which rows it computes at each level; `index` and `weight` are numbers of
     tables and matrices, -1 for none; alpha and beta those of alpha · a + beta."""
 
-    op: int
+    op: str
     out: int
     a: int
     domain: int
@@ -61,7 +60,8 @@ class Scan:
     """Instructions with their schedule: `which` of them runs on rows `first` ≤ i < `last`.
 
     `inputs` are the slots that are filled before the loop, each from one column (batch, rows,
-    width); `results` those that are given back as such.
+    width); `lifted` are products that are added to some of them then: slot, number of the source
+    (batch, rows, in) and of the matrix. `results` are slots that are given back as columns.
     """
 
     slots: tuple[Slot, ...]
@@ -69,6 +69,7 @@ class Scan:
     tables: tuple[np.ndarray, ...]
     shapes: tuple[tuple[int, int], ...]  # of matrices, (out, in)
     inputs: tuple[int, ...]
+    lifted: tuple[tuple[int, int, int], ...]
     results: tuple[int, ...]
     batch: int
     which: np.ndarray
@@ -85,7 +86,7 @@ class Scan:
         for instruction, rows in zip(self.instructions, counts.tolist(), strict=True):
             if instruction.weight >= 0:
                 products += int(rows) * prod(self.shapes[instruction.weight])
-            elif instruction.op != GATHER:
+            elif instruction.op != "gather":
                 others += int(rows) * self.slots[instruction.out].width
         return products, others
 
@@ -93,37 +94,26 @@ class Scan:
     def flops(self) -> int:
         """Of all levels; a multiplication by a matrix is followed by an addition."""
         products, others = self.work
-        return 2 * products + others
+        rows = [(self.slots[slot].rows, prod(self.shapes[m])) for slot, _, m in self.lifted]
+        return 2 * (products + sum(n * size for n, size in rows)) + others
 
     @property
     def multiplications(self) -> int:
         """Of one level, on average."""
         return self.work[0] // max(self.levels, 1)
 
+    def parts(self, tensors: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+        """Columns of inputs, sources of lifted products, and matrices."""
+        count = len(self.inputs)
+        end = count + 1 + max((source for _, source, _ in self.lifted), default=-1)
+        return tensors[:count], tensors[count:end], tensors[end:]
+
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """What it computes: equal ones are the same function."""
         arrays = (self.which, self.first, self.last, *self.tables)
-        parts = (self.slots, self.instructions, self.shapes, self.inputs, self.results, self.batch)
-        return (*parts, *(array.tobytes() for array in arrays))
-
-    @cached_property
-    def indices(self) -> list[Tensor]:
-        """The tables as tensors."""
-        return [torch.from_numpy(table) for table in self.tables]
-
-    @cached_property
-    def readers(self) -> dict[int, int]:
-        """How many instructions read numbers of the storage of each slot, keyed by slot."""
-        operands = [at for x in self.instructions for at in (x.a, x.b) if at >= 0]
-        marks = np.zeros(self.size, np.int32)
-        for at in (*self.results, *operands):
-            slot = self.slots[at]
-            marks[slot.offset : slot.stop] += 1
-        return {
-            at: int(marks[slot.offset : slot.stop].max(initial=0))
-            for at, slot in enumerate(self.slots)
-        }
+        parts = (self.slots, self.instructions, self.shapes, self.inputs, self.lifted)
+        return (*parts, self.results, self.batch, *(array.tobytes() for array in arrays))
 
 
 @dataclass(eq=False)
@@ -145,11 +135,16 @@ class ScanBuilder:
     tables: list[np.ndarray] = field(default_factory=list)
     shapes: list[tuple[int, int]] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
+    lifted: list[tuple[int, int, int]] = field(default_factory=list)
     domains: list[np.ndarray] = field(default_factory=list)  # where each level begins
 
     def domain(self, levels: np.ndarray, count: int) -> int:
         """Rows by the ascending level of each, of `count` levels."""
-        self.domains.append(np.searchsorted(levels, np.arange(count + 1)))
+        starts = np.searchsorted(levels, np.arange(count + 1))
+        for at, known in enumerate(self.domains):
+            if np.array_equal(known, starts):
+                return at
+        self.domains.append(starts)
         return len(self.domains) - 1
 
     def slot(self, rows: int, width: int) -> int:
@@ -162,12 +157,22 @@ class ScanBuilder:
         return len(self.drafts) - 1
 
     def place(self, slot: int, inside: int, start: int) -> bool:
-        """Let a slot be rows of another, unless it is of one already."""
+        """Let a slot be rows of another; all rows of one that is inside of none may be, too."""
         draft = self.drafts[slot]
+        if draft.inside is not None and draft.inside[1] == 0:
+            other = self.drafts[draft.inside[0]]
+            if other.rows == draft.rows:
+                slot, draft = draft.inside[0], other
         if draft.inside is not None or draft.width != self.drafts[inside].width:
+            return False
+        if self._root(inside) == slot:
             return False
         draft.inside = (inside, start)
         return True
+
+    def _root(self, slot: int) -> int:
+        inside = self.drafts[slot].inside
+        return slot if inside is None else self._root(inside[0])
 
     def input(self, rows: int, width: int) -> int:
         """A slot that is filled before the loop."""
@@ -202,6 +207,7 @@ class ScanBuilder:
             tuple(np.ascontiguousarray(table, dtype=np.int64) for table in tables),
             tuple(self.shapes),
             tuple(self.inputs),
+            tuple(self.lifted),
             tuple(results),
             self.batch,
             which,
@@ -218,17 +224,18 @@ class ScanBuilder:
                 offsets[at] = size
                 size += draft.rows * draft.width * self.batch
 
-        def offset(at: int) -> int:
-            draft = self.drafts[at]
-            if draft.inside is None:
-                return offsets[at]
-            other, row = draft.inside
-            return offset(other) + row * draft.width * self.batch
+        def root(at: int) -> tuple[int, int]:
+            inside = self.drafts[at].inside
+            if inside is None:
+                return at, 0
+            found, row = root(inside[0])
+            return found, row + inside[1] * self.batch
 
-        slots = (
-            Slot(offset(at), draft.rows * self.batch, draft.width)
-            for at, draft in enumerate(self.drafts)
-        )
+        slots = []
+        for at, draft in enumerate(self.drafts):
+            own, row = root(at)
+            start = offsets[own] + row * draft.width
+            slots.append(Slot(start, draft.rows * self.batch, draft.width, own, row))
         return tuple(slots), size
 
     def _schedule(self, levels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""A tape: forward, loss and gradients of small networks as instructions of one loop on a CPU."""
+"""A tape: training of small networks, and recursions, as instructions of one loop on a CPU."""
 
 from edgewise.kernels.tape.recording import Recorder
 from edgewise.kernels.tape.training import TapeTraining, optimiser_options

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from edgewise.kernels.tape.machine import (
-    ADD_AT,
-    BINARY,
-    LARGEST,
-    MAX_AT,
-    MIN_AT,
-    SMALLEST,
-    SUM,
-    UNARY,
-)
+from edgewise.kernels.tape.instructions import BINARY, UNARY
 from edgewise.kernels.tape.writer import NotRecordedError
 
 if TYPE_CHECKING:
@@ -110,7 +101,7 @@ def _sum(
 ) -> Tensor:
     if options.get("dtype") not in (None, recorder.dtype):
         raise NotRecordedError("values are summed in another precision")
-    return recorder.tape.aggregate(SUM, recorder.addresses(a), _dims(dim), keepdim)
+    return recorder.tape.aggregate("sum", recorder.addresses(a), _dims(dim), keepdim)
 
 
 def _mean(
@@ -131,16 +122,16 @@ def _variance(
     **options: Any,
 ) -> Tensor:
     tape, values, dims = recorder.tape, recorder.addresses(a), _dims(dim)
-    total = tape.aggregate(SUM, values, dims, keep=True)
+    total = tape.aggregate("sum", values, dims, keep=True)
     count = a.numel() / max(total.numel(), 1)
     mean = tape.elementwise("div", [total, recorder.addresses(count)])
     apart = tape.elementwise("sub", [values, mean])
-    found = tape.aggregate(SUM, tape.elementwise("mul", [apart, apart]), dims, keepdim)
+    found = tape.aggregate("sum", tape.elementwise("mul", [apart, apart]), dims, keepdim)
     rest = max(count - (1 if correction is None else correction), 0)
     return tape.elementwise("div", [found, recorder.addresses(rest)])
 
 
-def _extreme(op: int) -> Compute:
+def _extreme(op: str) -> Compute:
     def found(
         recorder: Recorder, name: str, a: Tensor, dim: Any = (), keepdim: bool = False
     ) -> Tensor:
@@ -163,7 +154,7 @@ COMPUTE |= {
     **{"clamp": _clamped, "clamp_min": _clamped_below, "fill": _copied},
     **{"mm": _product, "bmm": _product, "mv": _by_vector, "dot": _by_vector, "addmm": _affine},
     **{"baddbmm": _affine, "sum": _sum, "mean": _mean, "var": _variance},
-    **{"amax": _extreme(LARGEST), "amin": _extreme(SMALLEST)},
+    **{"amax": _extreme("largest"), "amin": _extreme("smallest")},
 }
 
 
@@ -174,7 +165,7 @@ def _index_add(
     if alpha != 1:
         values = recorder.tape.elementwise("mul", [values, recorder.addresses(alpha)])
     recorder.tape.merge_at(
-        ADD_AT, target.index_select(dim, index) if target.dim() else target, values
+        "scatter_add", target.index_select(dim, index) if target.dim() else target, values
     )
 
 
@@ -182,7 +173,7 @@ def _scatter_add(
     recorder: Recorder, target: Tensor, dim: int, index: Tensor, source: Tensor
 ) -> None:
     values = recorder.addresses(source)[tuple(slice(n) for n in index.shape)]
-    recorder.tape.merge_at(ADD_AT, target.gather(dim, index), values)
+    recorder.tape.merge_at("scatter_add", target.gather(dim, index), values)
 
 
 def _index_put(
@@ -195,7 +186,7 @@ def _index_put(
 ) -> None:
     places, source = torch.ops.aten.index(target, indices), recorder.addresses(values)
     if accumulate:
-        recorder.tape.merge_at(ADD_AT, places, source.expand(places.shape))
+        recorder.tape.merge_at("scatter_add", places, source.expand(places.shape))
     else:
         recorder.tape.elementwise("copy", [source.expand(places.shape)], places)
 
@@ -217,7 +208,11 @@ def _scatter_reduce(
     *,
     include_self: bool = True,
 ) -> None:
-    starts = {"sum": (ADD_AT, 0.0), "amax": (MAX_AT, -torch.inf), "amin": (MIN_AT, torch.inf)}
+    starts = {
+        "sum": ("scatter_add", 0.0),
+        "amax": ("scatter_max", -torch.inf),
+        "amin": ("scatter_min", torch.inf),
+    }
     if reduce not in starts:
         raise NotRecordedError(f"`scatter_reduce` by {reduce} has no instructions")
     op, start = starts[reduce]

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from edgewise.kernels.tape.operators import COMPUTE, CREATE, MOVE, PAD, SCATTER
-from edgewise.kernels.tape.writer import NotRecordedError, TapeWriter
+from edgewise.kernels.tape.writer import Code, NotRecordedError, TapeWriter
 
 
 @dataclass(eq=False)
@@ -34,16 +34,20 @@ class Memory:
 class Recorder(TorchDispatchMode):
     """Writes down what is computed of weights inside of `with recorder:`."""
 
-    def __init__(self, weights: Sequence[Tensor]) -> None:
+    def __init__(self, weights: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> None:
         super().__init__()
         self.tape = TapeWriter()
         self.memory: dict[int, Memory] = {}
         self.dtype = weights[0].dtype
-        for weight in weights:
-            flat = _storage(weight)
-            if not weight.is_contiguous() or len(flat) != weight.numel():
-                raise NotRecordedError("a weight is a view of a tensor")
-            self.memory[_place(weight)] = Memory(flat, self.tape.fresh(len(flat)))
+        for tensor in (*weights, *inputs):
+            flat = _storage(tensor)
+            if not tensor.is_contiguous() or len(flat) != tensor.numel():
+                raise NotRecordedError("a weight or an input is a view of a tensor")
+            if tensor.dtype != self.dtype:
+                raise NotRecordedError("values have several precisions")
+            if tensor.numel() and _place(tensor) not in self.memory:
+                self.memory[_place(tensor)] = Memory(flat, self.tape.fresh(len(flat)))
+        self.before = set(self.memory)
 
     def addresses(self, thing: Any) -> Tensor:
         """The address of each element of a tensor, or of a number."""
@@ -57,12 +61,16 @@ class Recorder(TorchDispatchMode):
         if found is None:
             found = self.memory[_place(thing)] = Memory(_storage(thing), constant=True)
         if found.addresses is None:
-            found.addresses = self.tape.constant(found.holder)
+            found.addresses = self.tape.constant(found.holder, found.holder.numel())
         return found.addresses.as_strided(thing.shape, thing.stride(), thing.storage_offset())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.partition("::")[2]
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise NotRecordedError(f"`{name}` draws random numbers")
+        if func._schema.is_mutable and not self._may_write(args[0]):
+            raise NotRecordedError("a tensor that was there before is written")
         plain = name if name.startswith("_") else name.removesuffix("_")
         if name in CREATE or all(map(self._is_constant, tree_leaves((args, kwargs)))):
             return self._compute_once(func, args, kwargs)
@@ -82,6 +90,10 @@ class Recorder(TorchDispatchMode):
         if found is NotImplemented:
             raise NotRecordedError(f"`{name}` has no instructions")
         return found
+
+    def _may_write(self, tensor: Tensor) -> bool:
+        place = _place(tensor)
+        return not tensor.numel() or (place in self.memory and place not in self.before)
 
     def _is_constant(self, thing: Any) -> bool:
         if not isinstance(thing, Tensor) or not thing.numel():
@@ -163,9 +175,14 @@ class Recorder(TorchDispatchMode):
         memory = self.memory[_place(tensor)]
         if not memory.owned:
             assert memory.addresses is not None
-            memory.addresses = self.tape.elementwise("copy", [memory.addresses])
+            memory.addresses = self.tape.copy(memory.addresses)
             memory.constant, memory.owned = False, True
         return self.addresses(tensor)
+
+    def call(self, code: Code, work: Tensor) -> None:
+        """Instructions on a tensor that is all of its storage; its numbers stay as they are."""
+        self._own(work)
+        self.tape.call(code, self.addresses(work))
 
     def _bind(self, tensor: Tensor, places: Tensor, owned: bool) -> None:
         """Give a new tensor its addresses."""
@@ -175,6 +192,12 @@ class Recorder(TorchDispatchMode):
             view = held.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
             view.copy_(places)
             self.memory[_place(tensor)] = Memory(flat, held, owned=owned)
+
+
+def current_recorder() -> Recorder | None:
+    """The recorder that writes down what is computed now."""
+    mode = _get_current_dispatch_mode()
+    return mode if isinstance(mode, Recorder) else None
 
 
 def _place(tensor: Tensor) -> int:

@@ -9,64 +9,88 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.kernels.tape.machine import ADAM, GRADIENT, NO_STEP, run, train
+from edgewise.kernels.tape.instructions import WIDTH
 from edgewise.kernels.tape.recording import Recorder
-from edgewise.kernels.tape.writer import NotRecordedError
+from edgewise.kernels.tape.writer import LARGEST, NotRecordedError
 
 Sample = Callable[[], tuple[Tensor, list[Tensor]]]  # the loss, and values that are shown
 EPOCHS = 256  # by one call, which no signal interrupts
-LARGEST_TAPE = 1 << 23  # numbers of all samples together
-PLAIN_SGD = {"momentum": 0, "dampening": 0, "nesterov": False, "maximize": False}
-PLAIN_ADAM = {"amsgrad": False, "maximize": False, "decoupled_weight_decay": False}
+NO_STEP, GRADIENT, ADAM = range(3)
+KINDS = {torch.optim.SGD: GRADIENT, torch.optim.Adam: ADAM, torch.optim.AdamW: ADAM}
+STATE = {NO_STEP: (), GRADIENT: ("momentum_buffer",), ADAM: ("exp_avg", "exp_avg_sq")}
+TOLERANCE = {torch.float32: (1e-3, 1e-5), torch.float64: (1e-7, 1e-9)}
 
 
 class TapeTraining:
     """`updates(optimiser, rates)` is one update for each sample in order, an epoch for each rate.
 
-    A sample is called once while it is recorded, and once at other weights to compare: what depends
-    on weights in a way that no operator of torch shows is refused, not computed wrongly.
+    A sample is called once while it is recorded, and once at other weights and inputs to compare:
+    what depends on them in a way that no operator of torch shows is refused, not computed wrongly.
+    Tensors of `inputs` are read again for every call; all others are constants.
     """
 
-    def __init__(self, weights: Sequence[Tensor], samples: Sequence[Sample]) -> None:
-        self.weights = list(weights)
+    def __init__(
+        self, weights: Sequence[Tensor], samples: Sequence[Sample], inputs: Sequence[Tensor] = ()
+    ) -> None:
+        self.weights, self.inputs = list(weights), list(inputs)
         self.learned = [at for at, weight in enumerate(weights) if weight.requires_grad]
-        if not self.learned or any(w.dtype != torch.float64 for w in weights):
-            raise NotRecordedError("there are no weights of 64 bits to learn")
-        recorder = Recorder(self.weights)
+        kind = weights[0].dtype if weights else None
+        if not self.learned or kind not in TOLERANCE or any(w.dtype != kind for w in weights):
+            raise NotRecordedError("there are no weights of 32 or 64 bits to learn")
+        if any(t.device.type != "cpu" for t in (*weights, *inputs)):
+            raise NotRecordedError("a tape runs on a CPU")
+        recorder = Recorder(self.weights, self.inputs)
         tape = recorder.tape
         self.places = [recorder.addresses(w.detach()) for w in self.weights]
         self.shown: list[list[Tensor]] = []
-        codes, parts, counts = [], [], [0]
+        self.losses: list[int] = []
+        lines: list[list[int]] = []
+        steps, parts, starts = [np.zeros((0, 3), np.int64)], [], [(0, 0)]
         for sample in samples:
             first = len(tape.instructions)
-            shown, gradients = self._recorded(recorder, sample)
+            loss, shown, gradients = self._recorded(recorder, sample)
             found = [(at, tape.elementwise("copy", [g])) for at, g in gradients.items()]
-            codes.append(tape.code(first, [*shown, *(g for _, g in found)]))
+            own, schedule = tape.code(first, [loss, *shown, *(g for _, g in found)])
+            steps.append(schedule + np.array([len(lines), 0, 0]))
+            lines += own
             self.shown.append(shown)
+            self.losses.append(int(loss))
             for at, gradient in found:
                 flat = gradient.reshape(-1)
                 start = int(self.places[at].reshape(-1)[0])
                 parts.append((start, len(flat), int(flat[0]), at))
-            counts.append(len(parts))
-            if tape.size > LARGEST_TAPE:
+            starts.append((starts[-1][0] + len(schedule), len(parts)))
+            if tape.size > LARGEST:
                 raise NotRecordedError("the samples need more numbers than a tape has")
-        self.work, self.index = tape.array(), tape.index
-        self.code = np.concatenate([np.zeros((0, 12), np.int64), *codes])
-        self.bounds = np.cumsum([0, *map(len, codes)])
-        self.parts, self.part_bounds = np.array(parts, np.int64).reshape(-1, 4), np.array(counts)
-        self.moments = np.zeros((2, 1 + max(int(p.max()) for p in self.places if p.numel())))
+        self.work = tape.array(self.weights[0].detach().numpy().dtype)
+        code = np.array(lines, np.int64).reshape(-1, WIDTH)
+        self.tape = code, np.concatenate(steps), tape.index
+        self.parts = np.array(parts, np.int64).reshape(-1, 4)
+        self.starts = np.array(starts, np.int64)
+        size = 1 + max(int(p.max()) for p in self.places if p.numel())
+        self.moments = np.zeros((2, size), self.work.dtype)
         self.counts = np.zeros(len(self.weights), np.int64)
+        self._at = np.array(self.losses, np.int64)
+        self._parts = [self._part(recorder, t) for t in (*self.weights, *self.inputs)]
+        self.give(self.weights, self.inputs)
         self._compare(samples)
+
+    def _part(self, recorder: Recorder, tensor: Tensor) -> np.ndarray:
+        """The part of the array that has the elements of a tensor, in its shape."""
+        places = recorder.addresses(tensor.detach()).reshape(-1)
+        start = int(places[0]) if len(places) else 0
+        return self.work[start : start + len(places)].reshape(tensor.shape)
 
     def _recorded(
         self, recorder: Recorder, sample: Sample
-    ) -> tuple[list[Tensor], dict[int, Tensor]]:
-        """The addresses of what is shown, and of the gradients that there are."""
+    ) -> tuple[Tensor, list[Tensor], dict[int, Tensor]]:
+        """The addresses of the loss, of what is shown, and of the gradients that there are."""
         with recorder:
             loss, shown = sample()
             gradients = self._gradients(loss)
         found = {at: recorder.addresses(g) for at, g in gradients.items() if g.numel()}
-        return [recorder.addresses(t.detach()) for t in shown], found
+        first = recorder.addresses(loss.detach()).reshape(-1)[0]
+        return first, [recorder.addresses(t.detach()) for t in shown], found
 
     def _gradients(self, loss: Tensor) -> dict[int, Tensor]:
         if not loss.requires_grad:
@@ -78,102 +102,142 @@ class TapeTraining:
     def _compare(self, samples: Sequence[Sample]) -> None:
         """Refuse tapes that compute something else at other weights."""
         generator = torch.Generator().manual_seed(0)
-        before = [weight.detach().clone() for weight in self.weights]
+        changed = [*self.weights]
+        before = [weight.detach().clone() for weight in changed]
+        relative, absolute = TOLERANCE[self.weights[0].dtype]
         try:
-            with torch.no_grad():
-                for weight in self.weights:
-                    noise = torch.rand(weight.shape, generator=generator, dtype=weight.dtype)
-                    weight.mul_(0.8 + 0.4 * noise)
-            self._load()
+            for weight in changed:
+                noise = torch.rand(weight.shape, generator=generator, dtype=weight.dtype)
+                weight.data.mul_(0.8 + 0.4 * noise)
+            self.load()
             for at, sample in enumerate(samples):
-                run(self.code, self.bounds[at], self.bounds[at + 1], self.index, self.work)
+                self.run(at)
                 loss, shown = sample()
                 gradients = self._gradients(loss)
-                parts = self.parts[self.part_bounds[at] : self.part_bounds[at + 1]]
+                parts = self.parts[self.starts[at, 1] : self.starts[at + 1, 1]]
                 made = [self.work[places.numpy()] for places in self.shown[at]]
                 made += [self.work[g : g + n] for _, n, g, _ in parts]
                 wanted = [*shown, *(gradients[number] for *_, number in parts.tolist())]
                 for mine, theirs in zip(made, wanted, strict=True):
                     values = theirs.detach().numpy().reshape(mine.shape)
-                    if not np.allclose(mine, values, 1e-7, 1e-9, equal_nan=True):
+                    if not np.allclose(mine, values, relative, absolute, equal_nan=True):
                         raise NotRecordedError("a value changes in a way that torch does not show")
         finally:
-            with torch.no_grad():
-                for weight, value in zip(self.weights, before, strict=True):
-                    weight.copy_(value)
+            for weight, value in zip(changed, before, strict=True):
+                weight.data.copy_(value)
 
-    def _load(self) -> None:
-        for weight, places in zip(self.weights, self.places, strict=True):
-            if places.numel():
-                start = int(places.reshape(-1)[0])
-                flat = weight.detach().reshape(-1)
-                self.work[start : start + len(flat)] = flat.numpy()
+    def give(self, weights: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+        """Read, and update, other tensors of the same shapes from now on."""
+        self.targets = list(weights)
+        self._sources = [t.detach().numpy() for t in (*weights, *inputs)]
+
+    def load(self) -> None:
+        """Read weights and inputs."""
+        for part, source in zip(self._parts, self._sources, strict=True):
+            part[...] = source
+
+    def run(self, sample: int) -> None:
+        """Loss, values and gradients of a sample."""
+        from edgewise.kernels.tape.numba_loops import run
+
+        first, last = int(self.starts[sample, 0]), int(self.starts[sample + 1, 0])
+        code, steps, index = self.tape
+        run(code, steps, first, last, index, self.work)
 
     def updates(
         self,
         optimiser: torch.optim.Optimizer | None,
-        rates: Sequence[float],
+        rates: Sequence[float] | None = None,
         most: float | None = None,
         norm: float | None = None,
     ) -> None:
-        """Update the weights; `most` and `norm` bound elements and norm of gradients."""
-        kind, options = optimiser_options(optimiser)
-        self._load()
+        """Update the weights, by one epoch of the optimiser's rates, or by as many as there are
+        `rates`; `most` and `norm` bound elements and norm of gradients."""
+        from edgewise.kernels.tape.numba_training import train
+
+        kind, own, options = optimiser_options(optimiser, self.targets)
+        every = np.tile(own, (1, 1)) if rates is None else np.array(rates)[:, None] + 0 * own
+        self.load()
         state = {} if optimiser is None else optimiser.state
-        if kind == ADAM:
-            self._read(state)
-        bounds = [-1.0 if bound is None else float(bound) for bound in (most, norm)]
-        tape = self.code, self.bounds, self.index, self.work, self.parts, self.part_bounds
-        numbers, every = np.array([*options, *bounds]), np.array(rates, np.float64)
+        if kind == ADAM or options[:, 1].any():  # momentum
+            self._read_state(kind, state)
+        bounds = np.array([-1.0 if bound is None else float(bound) for bound in (most, norm)])
+        samples = self.work, self.parts, self.starts, kind
         try:
             for start in range(0, len(every), EPOCHS):
                 some = every[start : start + EPOCHS]
-                train(*tape, some, kind, numbers, self.moments, self.counts)
+                train(self.tape, *samples, some, options, bounds, self.moments, self.counts)
         finally:
             if kind != NO_STEP:
                 self._store()
-            if kind == ADAM:
-                self._write(state)
+                self._write_state(kind, options, state)
 
     def _store(self) -> None:
-        """Give weights what was learned; nobody else sees that they change."""
-        changed = [self.weights[at] for at in self.learned]
+        """Give weights what was learned, and note that they changed."""
         for at in self.learned:
-            values = torch.tensor(self.work[self.places[at].numpy()])
-            self.weights[at].data.copy_(values)
-        torch.autograd.graph.increment_version(changed)
+            self._sources[at][...] = self._parts[at]
+        torch.autograd.graph.increment_version([self.targets[at] for at in self.learned])
 
-    def _read(self, state: Any) -> None:
-        for at in self.learned:
-            held, places = state.get(self.weights[at]), self.places[at].numpy()
-            self.counts[at] = 0 if not held else int(held["step"])
-            for row, name in enumerate(("exp_avg", "exp_avg_sq")):
-                self.moments[row][places] = 0 if not held else held[name].numpy()
+    def _read_state(self, kind: int, state: Any) -> None:
+        for at in self.learned if STATE[kind] else ():
+            held, places = state.get(self.targets[at]) or {}, self.places[at].numpy()
+            known = all(held.get(name) is not None for name in STATE[kind])
+            self.counts[at] = int(held.get("step", 1)) if known else 0
+            for row, name in enumerate(STATE[kind]):
+                self.moments[row][places] = held[name].numpy() if known else 0
 
-    def _write(self, state: Any) -> None:
+    def _write_state(self, kind: int, options: np.ndarray, state: Any) -> None:
         for at in self.learned:
-            if self.counts[at]:
-                places = self.places[at].numpy()
-                names = zip(("exp_avg", "exp_avg_sq"), self.moments, strict=True)
-                found: dict[str, Tensor] = {n: torch.tensor(m[places]) for n, m in names}
-                state[self.weights[at]] = {"step": torch.tensor(float(self.counts[at])), **found}
+            if not self.counts[at] or (kind == GRADIENT and not options[at, 1]):
+                continue
+            places, weight = self.places[at].numpy(), self.targets[at]
+            held = state[weight]
+            if kind == ADAM:
+                held["step"] = torch.tensor(float(self.counts[at]))
+            for row, name in enumerate(STATE[kind]):
+                held[name] = torch.tensor(self.moments[row][places])
+
+    def gradients(self, sample: int) -> dict[int, Tensor]:
+        """Those that a sample had when it was last computed, by the number of the weight."""
+        parts = self.parts[self.starts[sample, 1] : self.starts[sample + 1, 1]].tolist()
+        return {
+            at: torch.from_numpy(self.work[g : g + n].copy()).reshape(self.weights[at].shape)
+            for _, n, g, at in parts
+        }
+
+    def loss_values(self) -> Tensor:
+        """The loss of each sample when it was last computed."""
+        return torch.from_numpy(self.work[self._at])
 
     def values(self, sample: int) -> list[Tensor]:
         """What a sample showed when it was last computed."""
         return [torch.tensor(self.work[places.numpy()]) for places in self.shown[sample]]
 
 
-def optimiser_options(optimiser: torch.optim.Optimizer | None) -> tuple[int, list[float]]:
-    """The kind of an optimiser, its weight decay, betas and epsilon."""
+def optimiser_options(
+    optimiser: torch.optim.Optimizer | None, weights: Sequence[Tensor]
+) -> tuple[int, np.ndarray, np.ndarray]:
+    """The kind of an optimiser, the rate of each weight, and the other options of each."""
+    rates, options = np.zeros(len(weights)), np.zeros((len(weights), 6))
     if optimiser is None:
-        return NO_STEP, [0.0] * 4
-    (group,) = optimiser.param_groups
-    kinds: dict[type, tuple[int, dict[str, Any]]] = {
-        torch.optim.SGD: (GRADIENT, PLAIN_SGD),
-        torch.optim.Adam: (ADAM, PLAIN_ADAM),
-    }
-    kind, plain = kinds.get(type(optimiser), (NO_STEP, {}))
-    if kind == NO_STEP or any(group.get(name, value) != value for name, value in plain.items()):
-        raise NotRecordedError("a tape has plain gradient descent and Adam")
-    betas = group.get("betas", (0.0, 0.0))
-    return kind, [group["weight_decay"], *betas, group.get("eps", 0.0)]
+        return NO_STEP, rates, options
+    kind = KINDS.get(type(optimiser))
+    if kind is None:
+        raise NotRecordedError("a tape has gradient descent, Adam and AdamW")
+    numbers = {id(weight): at for at, weight in enumerate(weights)}
+    for group in optimiser.param_groups:
+        if any(group.get(name) for name in ("amsgrad", "capturable", "differentiable")):
+            raise NotRecordedError("a tape has no `amsgrad`, `capturable` and `differentiable`")
+        sign = -1.0 if group["maximize"] else 1.0
+        if kind == GRADIENT:
+            own = [group["momentum"], group["dampening"], group["nesterov"], sign, 0.0]
+        else:
+            own = [*group["betas"], group["eps"], sign, group.get("decoupled_weight_decay", False)]
+        for weight in group["params"]:
+            at = numbers.get(id(weight))
+            if at is not None:
+                rates[at], options[at] = (
+                    float(group["lr"]),
+                    [group["weight_decay"], *map(float, own)],
+                )
+    return kind, rates, options

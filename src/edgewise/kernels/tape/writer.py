@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.kernels.tape.machine import OPS, PICK, PLACE, PRODUCT, SUM, WIDTH
+from edgewise.kernels.tape.instructions import NONE, WIDTH, Operand, line, shifted
 
 MOST = 1 << 16  # elements of one value: larger ones are worth a call of torch
+LARGEST = 1 << 23  # numbers of a tape
+NUMBERS: Operand = (0, 1, 1)  # all numbers, by their address
 
 
 class NotRecordedError(Exception):
@@ -20,12 +22,22 @@ class NotRecordedError(Exception):
 
 
 @dataclass(eq=False)
-class TapeLine:
-    """A line of code, the addresses that it reads, and those that it writes."""
+class TapeLines:
+    """Lines of code and their steps, the addresses that they read, and those that they write."""
 
-    line: list[int]
+    lines: list[list[int]]
+    steps: np.ndarray
     reads: Sequence[np.ndarray]
     writes: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """Lines, the steps of a schedule over them, and lists of indices."""
+
+    lines: np.ndarray
+    steps: np.ndarray
+    index: np.ndarray
 
 
 class TapeWriter:
@@ -35,24 +47,27 @@ class TapeWriter:
         self.size = 0
         self.starts: list[int] = []  # of the blocks of addresses that one instruction writes
         self.constants: list[tuple[int, np.ndarray]] = []
-        self.instructions: list[TapeLine] = []
-        self.index = np.zeros(0, np.int64)
+        self.instructions: list[TapeLines] = []
         self._lists: list[np.ndarray] = []
         self._listed = 0
         self._numbers: dict[float, int] = {}
 
-    def fresh(self, *shape: int) -> Tensor:
+    def fresh(self, *shape: int, most: int = MOST) -> Tensor:
         """New addresses."""
         count = int(np.prod(shape, dtype=np.int64))
-        if count > MOST:
+        if count > most:
             raise NotRecordedError(f"a value of {count:,} elements is worth a call of torch")
         self.starts.append(self.size)
         self.size += count
         return torch.arange(self.size - count, self.size).reshape(shape)
 
-    def constant(self, values: Tensor) -> Tensor:
+    def copy(self, addresses: Tensor) -> Tensor:
+        """New addresses for numbers that are written."""
+        return self.elementwise("copy", [addresses], self.fresh(*addresses.shape, most=LARGEST))
+
+    def constant(self, values: Tensor, most: int = MOST) -> Tensor:
         """Addresses of values that stay."""
-        found = self.fresh(*values.shape)
+        found = self.fresh(*values.shape, most=most)
         if values.numel():
             held = values.detach().to(torch.float64).reshape(-1).numpy().copy()
             self.constants.append((int(found.reshape(-1)[0]), held))
@@ -69,30 +84,32 @@ class TapeWriter:
     ) -> Tensor:
         """f(a, b, c) element by element, at the addresses of `out` if there are any."""
         shape = torch.broadcast_shapes(*[o.shape for o in operands]) if out is None else out.shape
-        flat = [o.expand(shape).reshape(-1).numpy() for o in operands]
         target = self.fresh(*shape) if out is None else out
-        writes = target.reshape(-1).numpy()
-        if not len(writes):
+        if not target.numel():
             return target
-        where = _steps(writes)
-        if not _is_line(writes):  # computed apart, then put where it belongs
-            apart = self.elementwise(name, operands).reshape(-1).numpy()
-            line = [PLACE, len(writes), 0, 0, int(apart[0]), 1, 0, 0, 0, 0, self._list(writes), 0]
-            self._emit(line, [apart], writes)
+        writes, *read = _tables(target, *[o.expand(shape) for o in operands])
+        if _steps(writes) is None:  # computed apart, then put where it belongs
+            self.merge_at(
+                "put", target, self.elementwise(name, [o.expand(shape) for o in operands])
+            )
             return target
-        flat = [self._gathered(addresses) for addresses in flat]
-        line = [OPS[name], len(writes), *where, *(part for read in flat for part in _steps(read))]
-        self._emit([*line, *[0] * (WIDTH - len(line))], flat, writes)
+        read = [self._regular(table) for table in read]
+        places = [_operand(table) for table in (writes, *read)]
+        self._emit(line(name, writes.shape, *places), read, writes)
         return target
 
-    def merge_at(self, op: int, places: Tensor, values: Tensor) -> None:
-        """Add values at addresses, of which some may be the same, or keep the extreme."""
-        target, source = (t.reshape(-1).numpy() for t in torch.broadcast_tensors(places, values))
-        if len(target):
-            source = self._gathered(source)
-            start, step = _steps(source)
-            line = [op, len(target), 0, 0, start, step, 0, 0, 0, 0, self._list(target), 0]
-            self._emit(line, [source, target], target)
+    def merge_at(self, name: str, places: Tensor, values: Tensor) -> None:
+        """Put values at addresses; add them there, or keep the extreme, where some are the same.
+        Rows of addresses that follow one another are moved together."""
+        target, source = _tables(*torch.broadcast_tensors(places, values))
+        if not target.size:
+            return
+        if not _has_rows(target):
+            target, source = target.reshape(-1, 1), source.reshape(-1, 1)
+        source = self._regular(source)
+        at = self._list(target[:, 0])
+        made = line(name, target.shape, NUMBERS, _operand(source), index=at)
+        self._emit(made, [source, target], target)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
         """A product of matrices, or of as many as both have."""
@@ -100,14 +117,17 @@ class TapeWriter:
             return torch.stack([self.product(x, y) for x, y in zip(a, b, strict=True)])
         (rows, inner), columns = a.shape, b.shape[1]
         out = self.fresh(rows, columns)
+        if out.numel() and not inner:
+            return self.number(0.0).expand(rows, columns)
         if out.numel():
-            x, y = self._matrix(a), self._matrix(b)
-            (start, a_row, a_column), (other, b_row, b_column) = _matrix_steps(x), _matrix_steps(y)
-            line = [PRODUCT, rows, int(out[0, 0]), columns, start, a_row, other, b_row, inner]
-            self._emit([*line, a_column, b_column, 0], [x, y], out.reshape(-1).numpy())
+            x, y = self._regular(a.numpy()), self._regular(b.numpy())
+            places = [_operand(table) for table in (out.numpy(), x, y)]
+            self._emit(
+                line("product", (rows, columns), *places, (inner, 0, 0)), [x, y], out.numpy()
+            )
         return out
 
-    def aggregate(self, op: int, values: Tensor, dims: Sequence[int], keep: bool) -> Tensor:
+    def aggregate(self, name: str, values: Tensor, dims: Sequence[int], keep: bool) -> Tensor:
         """Sums or extremes over some axes, or over all if none is named."""
         if not values.dim():
             return values
@@ -117,38 +137,55 @@ class TapeWriter:
         shape = shape or [values.shape[d] for d in rest]
         count = int(np.prod([values.shape[d] for d in rest], dtype=np.int64))
         if not values.numel():
-            if op != SUM:
+            if name != "sum":
                 raise NotRecordedError("an extreme of nothing")
             return self.number(0.0).expand(shape)
         table = values.permute(*rest, *sorted(axes)).reshape(count, -1)
         out = self.fresh(count)
-        groups = self._matrix(table)
-        line = [op, count, int(out[0]), table.shape[1], *_matrix_steps(groups), 0, 0, 0, 0, 0]
-        self._emit(line, [groups], out.numpy())
+        groups = self._regular(table.numpy())
+        made = line(name, groups.shape, (int(out[0]), 1, 0), _operand(groups))
+        self._emit(made, [groups], out.numpy())
         return out.reshape(shape)
 
-    def code(self, first: int, outputs: Sequence[Tensor]) -> np.ndarray:
-        """The lines from `first` on that outputs need."""
+    def call(self, code: Code, memory: Tensor) -> None:
+        """Code of another array, whose numbers are those at consecutive addresses."""
+        addresses = memory.numpy()
+        moved = shifted(code.lines.tolist(), int(addresses[0]), self._listed)
+        self._list(code.index)
+        self.instructions.append(TapeLines(moved, code.steps, [addresses], addresses))
+
+    def code(self, first: int, outputs: Sequence[Tensor]) -> tuple[list[list[int]], np.ndarray]:
+        """The lines from instruction `first` on that outputs need, and their steps."""
         needed = {int(b) for out in outputs for b in self._blocks(out.reshape(-1).numpy())}
-        found = []
+        lasting = []
         for instruction in reversed(self.instructions[first:]):
             if needed.isdisjoint(self._blocks(instruction.writes)):
                 continue
             for addresses in instruction.reads:
                 needed.update(self._blocks(addresses))
-            found.append(instruction.line)
-        return np.array(found[::-1], np.int64).reshape(-1, WIDTH)
+            lasting.append(instruction)
+        lines: list[list[int]] = []
+        steps = [np.zeros((0, 3), np.int64)]
+        for instruction in reversed(lasting):
+            steps.append(instruction.steps + np.array([len(lines), 0, 0]))
+            lines += instruction.lines
+        return lines, np.concatenate(steps)
 
-    def array(self) -> np.ndarray:
+    def array(self, dtype: np.dtype) -> np.ndarray:
         """Numbers for all addresses, those of constants as they are."""
-        found = np.zeros(self.size)
+        found = np.zeros(self.size, dtype)
         for start, values in self.constants:
             found[start : start + len(values)] = values
-        self.index = np.concatenate([np.zeros(0, np.int64), *self._lists])
         return found
 
-    def _emit(self, line: list[int], reads: Sequence[np.ndarray], writes: np.ndarray) -> None:
-        self.instructions.append(TapeLine(line, reads, writes))
+    @property
+    def index(self) -> np.ndarray:
+        return np.concatenate([np.zeros(0, np.int64), *self._lists])
+
+    def _emit(self, made: list[int], reads: Sequence[np.ndarray], writes: np.ndarray) -> None:
+        assert len(made) == WIDTH
+        steps = np.array([[0, 0, made[1]]], np.int64)
+        self.instructions.append(TapeLines([made], steps, reads, writes))
 
     def _blocks(self, addresses: np.ndarray) -> list[int]:
         found = np.unique(addresses).tolist()
@@ -159,40 +196,44 @@ class TapeWriter:
         self._listed += len(addresses)
         return self._listed - len(addresses)
 
-    def _gathered(self, addresses: np.ndarray) -> np.ndarray:
-        """Addresses with a step; those that have none are gathered."""
-        if _is_line(addresses):
-            return addresses
-        out = self.fresh(len(addresses)).numpy()
-        at = self._list(addresses)
-        self._emit([PICK, len(out), int(out[0]), 1, 0, 0, 0, 0, 0, 0, at, 0], [addresses], out)
+    def _regular(self, table: np.ndarray) -> np.ndarray:
+        """Addresses with steps; those that have none are gathered."""
+        if _steps(table) is not None:
+            return table
+        out = self.fresh(*table.shape).numpy()
+        rows = table if _has_rows(table) else table.reshape(-1, 1)
+        at = self._list(rows[:, 0])
+        made = line("gather", rows.shape, _operand(out.reshape(rows.shape)), NUMBERS, index=at)
+        self._emit(made, [table], out)
         return out
 
-    def _matrix(self, addresses: Tensor) -> np.ndarray:
-        """The addresses of a matrix with steps; one that has none is gathered."""
-        table = addresses.numpy()
-        start, down, right = _matrix_steps(table)
-        rows, columns = table.shape
-        wanted = start + down * np.arange(rows)[:, None] + right * np.arange(columns)
-        if np.array_equal(wanted, table):
-            return table
-        return self._gathered(table.reshape(-1)).reshape(table.shape)
+
+def _tables(*addresses: Tensor) -> list[np.ndarray]:
+    """Addresses of one shape as rows and columns; in one row if all are lines."""
+    flat = [each.reshape(1, -1).numpy() for each in addresses]
+    sizes = [n for n in addresses[0].shape if n != 1]
+    if len(sizes) < 2 or 0 in sizes or all(_steps(each) is not None for each in flat):
+        return flat
+    return [each.reshape(-1, sizes[-1]) for each in flat]
 
 
-def _steps(addresses: np.ndarray) -> tuple[int, int]:
-    """Start and step of addresses."""
-    start = int(addresses[0])
-    return start, int(addresses[1]) - start if len(addresses) > 1 else 0
-
-
-def _is_line(addresses: np.ndarray) -> bool:
-    start, step = _steps(addresses)
-    return np.array_equal(addresses, start + step * np.arange(len(addresses)))
-
-
-def _matrix_steps(table: np.ndarray) -> tuple[int, int, int]:
-    """Start, and steps down and to the right."""
+def _steps(table: np.ndarray) -> Operand | None:
+    """Start, and steps down and to the right; None where addresses have none."""
     if not table.size:
-        return 0, 0, 0
-    down = int(table[1, 0] - table[0, 0]) if len(table) > 1 else 0
-    return int(table[0, 0]), down, int(table[0, 1] - table[0, 0]) if table.shape[1] > 1 else 0
+        return NONE
+    start = int(table[0, 0])
+    down = int(table[1, 0]) - start if len(table) > 1 else 0
+    right = int(table[0, 1]) - start if table.shape[1] > 1 else 1
+    rows, columns = np.arange(len(table))[:, None], np.arange(table.shape[1])
+    return (start, down, right) if (table == start + down * rows + right * columns).all() else None
+
+
+def _operand(table: np.ndarray) -> Operand:
+    found = _steps(table)
+    assert found is not None
+    return found
+
+
+def _has_rows(table: np.ndarray) -> bool:
+    """Whether the addresses of each row follow one another."""
+    return table.shape[1] > 1 and bool((np.diff(table, axis=1) == 1).all())

@@ -1,0 +1,85 @@
+"""Epochs of updates: the steps of each sample, then gradient descent or Adam.
+
+`parts` are start of a weight, its length, where its gradient begins and its number. A row of
+`options` is of one weight: weight decay, then momentum, dampening and whether it is Nesterov's, or
+betas, epsilon and whether decay is decoupled; then the sign of gradients. `moments` are momentum,
+or both of Adam. `bounds` of elements and norm of gradients are below 0 if there is none.
+"""
+
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,import-untyped"
+
+import math
+
+from numba import njit
+
+from edgewise.kernels.tape.numba_loops import run
+
+NO_STEP, GRADIENT, ADAM = range(3)
+
+
+@njit(nogil=True, cache=True)
+def train(tape, work, parts, starts, kind, rates, options, bounds, moments, counts):
+    """Updates for each sample in order, an epoch for each row of rates: one rate a weight.
+    `starts` are where the steps and parts of each sample begin."""
+    code, steps, index = tape
+    for epoch in range(len(rates)):
+        for sample in range(len(starts) - 1):
+            run(code, steps, starts[sample, 0], starts[sample + 1, 0], index, work)
+            mine = parts[starts[sample, 1] : starts[sample + 1, 1]]
+            if kind == NO_STEP:
+                continue
+            clip(mine, work, bounds[0], bounds[1])
+            for w, n, g, number in mine:
+                counts[number] += 1
+                rate, own = rates[epoch, number], options[number]
+                if kind == GRADIENT:
+                    descend(work, moments, w, n, g, rate, counts[number], own)
+                else:
+                    adam(work, moments, w, n, g, rate, counts[number], own)
+
+
+@njit(nogil=True, cache=True)
+def clip(parts, work, most, norm):
+    if most >= 0:
+        for _, n, g, _ in parts:
+            for i in range(g, g + n):
+                work[i] = min(max(work[i], -most), most)
+    if norm >= 0:
+        total = 0.0
+        for _, n, g, _ in parts:
+            for i in range(g, g + n):
+                total += work[i] * work[i]
+        scale = norm / (math.sqrt(total) + 1e-6)
+        if scale < 1:
+            for _, n, g, _ in parts:
+                for i in range(g, g + n):
+                    work[i] *= scale
+
+
+@njit(nogil=True, cache=True)
+def descend(work, moments, w, n, g, rate, count, own):
+    decay, momentum, dampening, nesterov, sign = own[0], own[1], own[2], own[3], own[4]
+    for i in range(n):
+        x = sign * work[g + i] + decay * work[w + i]
+        if momentum != 0:
+            held = x if count == 1 else momentum * moments[0, w + i] + (1 - dampening) * x
+            moments[0, w + i] = held
+            x = x + momentum * held if nesterov != 0 else held
+        work[w + i] -= rate * x
+
+
+@njit(nogil=True, cache=True)
+def adam(work, moments, w, n, g, rate, count, own):
+    decay, beta, gamma, epsilon, sign, decoupled = own[0], own[1], own[2], own[3], own[4], own[5]
+    size = rate / (1 - beta**count)
+    root = math.sqrt(1 - gamma**count)
+    for i in range(n):
+        x = sign * work[g + i]
+        if decoupled != 0:
+            work[w + i] *= 1 - rate * decay
+        else:
+            x += decay * work[w + i]
+        first = moments[0, w + i] + (x - moments[0, w + i]) * (1 - beta)
+        second = moments[1, w + i] * gamma + (1 - gamma) * x * x
+        moments[0, w + i], moments[1, w + i] = first, second
+        work[w + i] -= size * first / (math.sqrt(second) / root + epsilon)
