@@ -243,11 +243,12 @@ def check_numbers(inputs: Mapping[str, Input]) -> None:
 
 
 def refuse_ignored(name: str, item: Input) -> None:
-    """Refuse values of a relation that rules read as a condition alone: they would say nothing."""
+    """Refuse values of a relation that rules read as a condition alone, where they seem to say
+    something: a zero of a dense tensor holds as well."""
     help = f"to read its values, write `R.{name}(...)` in a rule; "
-    if isinstance(item, Tensor):
+    if isinstance(item, Tensor) and _has_zeros(item):
         raise BadInput(
-            f"`{name}` is a condition in every rule, and in a dense tensor all pairs hold",
+            f"`{name}` is a condition in every rule; in a dense tensor all pairs hold, zeros too",
             caller(),
             help + "keys are integers, `x.long()`; of a mask, `mask.nonzero().T`",
         )
@@ -257,6 +258,12 @@ def refuse_ignored(name: str, item: Input) -> None:
             caller(),
             help + "else `duplicates='once'`",
         )
+
+
+def _has_zeros(tensor: Tensor) -> bool:
+    """Whether a value is 0; not asked of tensors without numbers, as those of a trace."""
+    known = not (tensor.is_meta or torch.compiler.is_compiling())
+    return known and bool((tensor == 0).any())
 
 
 def step_tensor(name: str, item: Input) -> Tensor:
