@@ -105,7 +105,7 @@ class _Scanned(torch.autograd.Function):
         scan: Scan = ctx.scan
         tensors = ctx.saved_tensors
         needs = ctx.needs_input_grad[1:]
-        if torch.is_grad_enabled() and any(g is not None and g.requires_grad for g in grads):
+        if torch.is_grad_enabled():  # gradients of these gradients will be asked for
             return None, *_differentiable(scan, tensors, needs, grads)
         with without_autocast(ctx.space.numbers):
             return None, *_gradients(scan, ctx.native, ctx.space.numbers, tensors, needs, grads)

@@ -28,7 +28,8 @@ class Workspace:
             _waiting[0] -= self.numbers.nbytes
         else:
             make = torch.empty if self.own else torch.zeros
-            self.numbers = make(count, dtype=dtype, device=device)
+            with torch.inference_mode(False):  # training may use it next
+                self.numbers = make(count, dtype=dtype, device=device)
 
     def __del__(self) -> None:
         if self.own and _waiting[0] + self.numbers.nbytes <= SPARE:
