@@ -33,6 +33,24 @@ def files(tmp_path):
     return found
 
 
+def test_names_that_differ_in_case_are_two_variables(files, tmp_path):
+    pairs, path = files["e"]
+    data.join(R.out(V.Xa, V.XA) <= R.e(V.Xa, V.XA), {"e": path}, tmp_path / "out.parquet")
+    keys = rows(pq.read_table(tmp_path / "out.parquet").drop(["groundings"])).keys
+    assert sorted(keys.T.tolist()) == sorted(pairs.T.tolist())
+
+
+def test_columns_are_keys_without_nulls(files, tmp_path):
+    pq.write_table(pa.table({"a": [1, None], "b": [2, 3]}), tmp_path / "null.parquet")
+    for rule, table, says in (
+        (R.out(V.X) <= R.e(V.X), files["e"][1], "`e` has 2 columns"),
+        (R.out(V.X) <= R.e(V.X, V.Y), tmp_path / "null.parquet", "null"),
+        (R.out(V.X) <= R.e(V.X, V.Y), files["e"][0], "is Tensor, not a path"),
+    ):
+        with pytest.raises(BadJoin, match=says):
+            data.join(rule, {"e": table}, tmp_path / "out.parquet")
+
+
 @pytest.mark.parametrize("pieces", [1, 3])
 @pytest.mark.parametrize("name", RULES)
 def test_it_joins_what_a_model_joins(name, pieces, files, tmp_path):

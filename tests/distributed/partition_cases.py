@@ -4,6 +4,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 from edgewise import F, Program, R, V, W, numbers, rows
+from edgewise.errors import EdgewiseError
 from edgewise.graphs import window
 
 NODES = 29
@@ -169,6 +170,33 @@ def every_program(rank, ranks):
                     pairs.append((grad, alone[one]))
             far = [(a - b).abs().max().item() for a, b in pairs if a.numel()]
             found[name, str(kind)[:6]] = max(far, default=0.0)
+    return found
+
+
+def mistakes(rank, ranks):
+    """Name → the code of what is wrong on one rank, which is an error on every one."""
+    mesh = init_device_mesh("cpu", (ranks,))
+    model = Program([(R.h(V.I) <= (R.e(V.J, V.I), R.x(V.J))) | [F.product]]).compile(R.h)
+    keys = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    cut = {"mesh": mesh, "partition": "contiguous"}
+    data, other = (
+        model.ground(e=rows(keys, torch.ones(4) + by), **cut) for by in (0.0, float(rank))
+    )
+    x = torch.ones(len(data.nodes), 2)
+    more = torch.ones(len(x) + rank, 2)
+    calls = {
+        "rows": lambda: model(data, x=more),
+        "values": lambda: model(other, x=x),
+        "gradient mode": lambda: torch.set_grad_enabled(rank == 0)(model)(data, x=x),
+        "none": lambda: model(data, x=x),
+        "rows, later": lambda: model(data, x=more),
+    }
+    found = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except EdgewiseError as error:
+            found[name] = error.code
     return found
 
 

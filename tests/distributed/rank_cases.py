@@ -24,6 +24,7 @@ from edgewise.graphs import (
     tree,
     window,
 )
+from edgewise.graphs import where as graph_where
 from edgewise.scores import H, I, J, S, alibi, relative, softcap, where
 from edgewise.scores import table as score_table
 
@@ -253,6 +254,12 @@ def one_rank_needs_no_gradient(rank, ranks):
     return None if mine[1].grad is None else mine[1].grad.abs().sum().item()
 
 
+def same_rest(step):
+    """A graph by a function that reads a tensor."""
+    rest = torch.arange(64) % step
+    return graph_where(lambda i, j: rest[i] == rest[j])
+
+
 def mistakes(rank, ranks):
     """The codes of what is wrong on one rank or on all: an error on every one of them."""
     mesh = init_device_mesh("cpu", (ranks,))
@@ -264,7 +271,17 @@ def mistakes(rank, ranks):
         "tokens": lambda: attention(x, x, x, mesh=mesh, shards=Shards(9, ranks)),
         "ranks": lambda: attention(x, x, x, mesh=mesh, shards=Shards(8, ranks + 1)),
         "lengths": lambda: attention(x, x, x, mesh=mesh, lengths=torch.tensor([99])),
+        "other lengths": lambda: attention(x, x, x, mesh=mesh, lengths=torch.tensor([5 + rank])),
+        "functions": lambda: attention(x, x, x, same_rest(2 + rank), mesh=mesh),
+        "the same function": lambda: attention(x, x, x, same_rest(3), mesh=mesh),
+        "gradient mode": lambda: torch.set_grad_enabled(rank == 0)(attention)(x, x, x, mesh=mesh),
+        "no tensor": lambda: attention("q" if rank else x, x, x, mesh=mesh),
+        "no shards": lambda: attention(x, x, x, mesh=mesh, shards=8 if rank else None),
+        "one": lambda: attention(x, x, x, mesh=mesh, return_lse=rank == 1),
     }
+    refused = {"offset": 2, "return_lse": True, "kernel": "csr", "edge_bias": torch.zeros(22)}
+    for name, value in refused.items():
+        calls[name] = lambda name=name, value=value: attention(x, x, x, mesh=mesh, **{name: value})
     found = {}
     for name, call in calls.items():
         try:

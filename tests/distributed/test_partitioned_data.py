@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from partition_cases import every_program
+from partition_cases import every_program, mistakes
 from rank_cases import every_graph_model, refused_partitions
 from rank_harness import on_ranks
 
@@ -29,6 +29,13 @@ def test_bodies_of_every_kind_give_what_they_give_on_one_process(ranks):
 def test_rules_over_all_nodes_and_recursion_are_refused_on_all_ranks():
     for found in on_ranks(refused_partitions, 2):
         assert found == ["not-distributed", "not-distributed", "bad-shards", "bad-shards"]
+
+
+def test_a_mistake_on_one_rank_is_an_error_on_all():
+    first, second = on_ranks(mistakes, 2)
+    both = {"values": "ranks-differ", "gradient mode": "ranks-differ"}
+    assert first == both | {"rows": "ranks-differ", "rows, later": "ranks-differ"}
+    assert second == both | {"rows": "bad-shards", "rows, later": "bad-shards"}
 
 
 def communities(groups=8, size=40, seed=0):

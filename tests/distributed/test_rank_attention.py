@@ -15,7 +15,7 @@ from rank_harness import RANKS, on_ranks
 
 from edgewise import attention
 from edgewise.distributed import Shards
-from edgewise.distributed.errors import BadMesh, BadShards, NotDistributed
+from edgewise.distributed.errors import BadMesh
 from edgewise.graphs import window
 
 ORDERS = [{}, {"step": 3}, {"paired": True}]
@@ -89,6 +89,14 @@ def test_a_mistake_on_one_rank_is_an_error_on_all():
         assert one["tokens"][0] == "attention-shape"
         assert one["ranks"][0] == "bad-shards"
         assert one["lengths"][0] == "bad-option"
+        for what in ("other lengths", "functions", "gradient mode"):
+            assert one[what][0] == "ranks-differ"
+        for refused in ("offset", "return_lse", "kernel", "edge_bias"):
+            assert one[refused][0] == "not-distributed"
+    of_one = {"no tensor": "unsupported-dtype", "no shards": "bad-shards", "one": "not-distributed"}
+    for what, code in of_one.items():
+        assert (first[what][0], second[what][0]) == ("ranks-differ", code)
+    assert "the same function" not in first
 
 
 def test_half_precision_is_as_near_as_on_one_process():
@@ -103,19 +111,7 @@ def test_what_is_no_mesh_is_refused(mesh):
         attention(x, x, x, window(1), mesh=mesh)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"offset": 2}, {"return_lse": True}, {"kernel": "csr"}, {"edge_bias": torch.zeros(22)}],
-)
-def test_what_ranks_do_not_share_is_refused(options):
-    x = torch.zeros(1, 2, 8, 4)
-    with pytest.raises(NotDistributed):
-        attention(x, x, x, window(1), mesh=4, **options)
-
-
 def test_shards_need_a_mesh():
     x = torch.zeros(1, 2, 8, 4)
     with pytest.raises(BadMesh):
         attention(x, x, x, window(1), shards=Shards(8, 1))
-    with pytest.raises(BadShards):
-        attention(x, x, x, window(1), mesh=4, shards=8)

@@ -36,9 +36,9 @@ def join(
     """Join the body of a rule over tables and write its rule heads to a Parquet file; their number.
 
     A column for each term of the rule head, then `groundings`, how many each has: conditions
-    filter, they do not multiply. `rows(pyarrow.parquet.read_table(into))` is the relation as an
-    input of a model. `memory` is what DuckDB may hold; the rest it writes beside the result. In
-    `pieces`, by the first term of the rule head, it needs less at a time.
+    filter, they do not multiply. `rows(pyarrow.parquet.read_table(into).drop(["groundings"]))` is
+    the relation as an input of a model. `memory` is what DuckDB may hold; the rest it writes beside
+    the result. In `pieces`, by the first term of the rule head, it needs less at a time.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -58,6 +58,7 @@ def join(
     path = Path(into)
     try:  # a folder of its own: other joins, and files of the user, may have any name
         with TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent) as folder:
+            _check_tables(rule, tables)
             found = _written(queries, Path(folder), memory, threads)
             os.replace(Path(folder) / RESULT, path)
             return found
@@ -67,6 +68,28 @@ def join(
             caller(),
             "check the files, the memory limit, and that there is space on the disk",
         ) from None
+
+
+def _check_tables(rule: nodes.Rule, tables: Mapping[str, str | Path]) -> None:
+    """Columns are keys: as many as an atom has terms, and none is missing."""
+    import duckdb
+
+    read = {(a.relation, len(a.terms)): a for a in atoms(rule.body) if isinstance(a, nodes.Atom)}
+    for (relation, terms), atom in read.items():
+        source = _source(tables[relation])
+        with duckdb.connect() as connection:
+            columns = [row[0] for row in connection.execute(f"DESCRIBE FROM {source}").fetchall()]
+            if len(columns) != terms:
+                raise _refusal(
+                    f"`{relation}` has {len(columns)} columns, `{atom!r}` {terms} terms", atom
+                )
+            missing = " OR ".join(f"{quoted(name)} IS NULL" for name in columns)
+            if connection.execute(f"SELECT 1 FROM {source} WHERE {missing} LIMIT 1").fetchone():
+                raise _refusal(f"`{relation}` has a row with a key that is null", atom)
+
+
+def _source(path: str | Path) -> str:
+    return f"{READERS[Path(path).suffix]}({_text(os.fspath(path))})"
 
 
 def _raiser(problem: Exception) -> str:
@@ -99,8 +122,8 @@ def to_sql(
 
     >>> from edgewise import R, V
     >>> print(to_sql(R.two(V.X, V.Z) <= (R._e(V.X, V.Y), R._e(V.Y, V.Z)), {"e": "e.parquet"}))
-    SELECT "X", "Z", count(*) AS groundings FROM (SELECT DISTINCT a0.k0 AS "X", a1.k1 AS "Z" FROM \
-read_parquet('e.parquet') AS a0(k0, k1), read_parquet('e.parquet') AS a1(k0, k1) \
+    SELECT v0 AS "X", v1 AS "Z", count(*) AS groundings FROM (SELECT DISTINCT a0.k0 AS v0, \
+a1.k1 AS v1 FROM read_parquet('e.parquet') AS a0(k0, k1), read_parquet('e.parquet') AS a1(k0, k1) \
 WHERE a0.k1 = a1.k0) GROUP BY ALL
     """
     return _SqlWriter(rule, tables).query(piece)
@@ -130,9 +153,11 @@ class _SqlWriter:
                 raise _refusal("a rule head without terms has no pieces", self.rule.head)
             self.tests.append(f"hash({self.places[heads[0]]}) % {piece[1]} = {piece[0]}")
         shown = list(dict.fromkeys([*heads, *self.visible]))
-        inner = ", ".join(f"{self.places[name]} AS {quoted(name)}" for name in shown) or "1 AS one"
+        # numbered, since to SQL names that differ in case alone are one
+        numbered = {name: f"v{at}" for at, name in enumerate(shown)}
+        inner = ", ".join(f"{self.places[n]} AS {v}" for n, v in numbered.items()) or "1 AS one"
         where = f" WHERE {' AND '.join(self.tests)}" if self.tests else ""
-        names = "".join(f"{quoted(name)}, " for name in heads)
+        names = "".join(f"{numbered[name]} AS {quoted(name)}, " for name in heads)
         source = ", ".join(self.sources)
         distinct = f"SELECT DISTINCT {inner} FROM {source}{where}"
         return f"SELECT {names}count(*) AS {COUNT} FROM ({distinct}) GROUP BY ALL"
@@ -154,11 +179,13 @@ class _SqlWriter:
         path = self.tables.get(atom.relation)
         if path is None:
             raise _refusal(f"there is no table for `{atom.relation}`", atom)
-        reader = READERS.get(Path(path).suffix)
-        if reader is None:
+        if not isinstance(path, str | Path):
+            kind = type(path).__name__
+            raise _refusal(f"the table of `{atom.relation}` is {kind}, not a path", atom)
+        if Path(path).suffix not in READERS:
             raise _refusal(f"`{path}` is neither Parquet nor CSV", atom)
         columns = ", ".join(f"k{at}" for at in range(len(atom.terms)))
-        return f"{reader}({_text(os.fspath(path))}) AS {name}({columns})"
+        return f"{_source(path)} AS {name}({columns})"
 
     def _condition(self, atom: object) -> None:
         match atom:

@@ -70,7 +70,21 @@ def on_mesh(
     terms: tuple[Any, ...],
     lengths: Any,
 ) -> Tensor:
-    """`edgewise.attention` with a mesh: what ranks cannot share is refused first."""
+    """`edgewise.attention` with a mesh: what ranks cannot share is refused on all of them."""
+    mesh, shards = place
+    if mesh is None:
+        raise BadMesh("`shards` are those of a mesh", caller(), "give `mesh=` as well")
+    request, failure = RankOptions(), None
+    try:
+        request = _request(shards, options, terms, lengths)
+    except EdgewiseError as error:
+        failure = error
+    return attention_on_ranks(*tensors, graph, mesh, shards, request, failure)
+
+
+def _request(
+    shards: Shards | None, options: tuple[Any, ...], terms: tuple[Any, ...], lengths: Any
+) -> RankOptions:
     scale, dropout, offset, lse, weights, kernel = options
     others = {"offset": offset, "return_lse": lse, "return_weights": weights, "kernel": kernel}
     bias, score, *of_edges = terms
@@ -82,9 +96,6 @@ def on_mesh(
             caller(),
             "leave it out, or gather keys and values and call `attention` without a mesh",
         )
-    mesh, shards = place
-    if mesh is None:
-        raise BadMesh("`shards` are those of a mesh", caller(), "give `mesh=` as well")
     if shards is not None and not isinstance(shards, Shards):
         raise BadShards(
             f"`shards` is {type(shards).__name__}, not `Shards`",
@@ -92,10 +103,10 @@ def on_mesh(
             "write `edgewise.distributed.Shards(tokens, ranks)`",
         )
     bias, combined = term_arguments.scores_of(bias, score)
-    request = RankOptions(scale, dropout, lengths, bias, combined.node, combined.tables)
-    return attention_on_ranks(*tensors, graph, mesh, shards, request)
+    return RankOptions(scale, dropout, lengths, bias, combined.node, combined.tables)
 
 
+@torch.compiler.disable
 def attention_on_ranks(
     q: Tensor,
     k: Tensor,
@@ -104,14 +115,15 @@ def attention_on_ranks(
     mesh: DeviceMesh,
     shards: Shards | None,
     options: RankOptions,
+    failure: EdgewiseError | None = None,
 ) -> Tensor:
-    """The rows of this rank of attention over the tokens of all ranks of a mesh."""
-    if not isinstance(q, Tensor):
-        arguments.check_tensors(q, k, v)
-    ranks = ranks_of(mesh, q.device)
-    home = Shards(q.shape[-2] * ranks.count, ranks.count) if shards is None else shards
-    key = _key(q, k, v, graph, home, options)
-    _agree(ranks, (q, k, v), graph, home, options, key)  # a rank that differs must not hang others
+    """The rows of this rank of attention over the tokens of all ranks of a mesh; `failure` is why
+    this rank cannot take part."""
+    given = isinstance(q, Tensor)
+    ranks = ranks_of(mesh, q.device if given else torch.device(getattr(mesh, "device_type", "cpu")))
+    each = q.shape[-2] if given and q.ndim > 1 else 0
+    home = Shards(each * ranks.count, ranks.count) if shards is None else shards
+    key = _agreed(ranks, (q, k, v), graph, home, options, failure)
     pattern = arguments.check_graph(graph)
     seed = ranks.first(int(torch.randint(1 << 31, ()))) if options.dropout else 0
     scale = default_scale(q.shape[-1]) if options.scale is None else float(options.scale)
@@ -261,16 +273,28 @@ def _key(q: Tensor, k: Tensor, v: Tensor, graph: Any, home: Shards, options: Ran
     return (graph, home, heads, dtypes, *others)
 
 
-def _agree(
-    ranks: Ranks, tensors: Tensors, graph: Any, home: Shards, options: RankOptions, key: Any
-) -> None:
-    """Check the call; what is wrong on one rank is an error on all."""
-    failure = None
+def _agreed(
+    ranks: Ranks,
+    tensors: Tensors,
+    graph: Any,
+    home: Shards,
+    options: RankOptions,
+    failure: EdgewiseError | None,
+) -> Any:
+    """The key of a call that all ranks make; what is wrong on one of them is an error on all, and
+    none waits for another."""
+    key = lengths = None
     try:
-        _check(ranks, *tensors, graph, home, options)
+        if failure is None:
+            _check(ranks, *tensors, graph, home, options)
+            key = _key(*tensors, graph, home, options)
+            lengths = None if options.lengths is None else tuple(options.lengths.tolist())
     except EdgewiseError as error:
         failure = error
-    ranks.agree("graph, shapes or options", key, failure)
+    # a rank that computes no gradients has no backward pass to take part in
+    call = (key, lengths, torch.is_grad_enabled())
+    ranks.agree("graph, shapes, options or gradient mode", call, failure)
+    return key
 
 
 def _check(

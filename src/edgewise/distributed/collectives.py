@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import pickle
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -199,7 +201,26 @@ def _remembered(call: Hashable) -> str:
 
 def _text(call: object) -> str:
     """A text that differs where calls do; arrays of graphs count with all numbers."""
+    written = io.BytesIO()
     try:
-        return hashlib.sha256(pickle.dumps(call)).hexdigest()
-    except Exception:  # a graph may hold a function, which does not travel
+        _Contents(written).dump(call)
+    except Exception:  # a graph may hold what does not travel
         return repr(call)
+    return hashlib.sha256(written.getvalue()).hexdigest()
+
+
+class _Contents(pickle.Pickler):
+    """Writes what things hold, to be compared: tensors as numbers, functions as their code."""
+
+    def reducer_override(self, thing: Any) -> Any:
+        if isinstance(thing, Tensor):
+            numbers = thing.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+            return print, (str(thing.dtype), tuple(thing.shape), numbers)
+        if isinstance(thing, CodeType):
+            return print, (thing.co_code, thing.co_names, thing.co_consts)
+        if isinstance(thing, FunctionType):
+            held = [cell.cell_contents for cell in thing.__closure__ or ()]
+            read = [thing.__globals__.get(name) for name in thing.__code__.co_names]
+            data = [x for x in read if isinstance(x, int | float | str | tuple | list | Tensor)]
+            return print, (thing.__code__, thing.__defaults__, held, data)
+        return NotImplemented

@@ -20,6 +20,7 @@ from edgewise.distributed.partition import PartitionLike, check_kind, partition_
 from edgewise.distributed.rank_grounding import RankGrounding
 from edgewise.distributed.rank_rules import RankRules
 from edgewise.errors import EdgewiseError, caller
+from edgewise.ground.index import STRINGS
 from edgewise.inputs.kinds import Input, numbers, rows
 from edgewise.module import Model
 from edgewise.physical.data import Data
@@ -59,27 +60,29 @@ class PartitionedData(Data):
         self.nodes = (partition == ranks.rank).nonzero()[:, 0]
         self._ranks = ranks
         self._plans: dict[Any, RankRules] = {}
+        self._rules = ""
+        self._marks = tuple((name, _mark(item)) for name, item in sorted(inputs.items()))
 
     @torch.compiler.disable
     def _output(self, model: Model, inputs: Mapping[str, Any], as_rows: bool) -> Returned:
         """The output at the nodes of this rank, of dense inputs at these."""
-        values = {name: self._values(name, item) for name, item in inputs.items()}
-        shapes = tuple((n, tuple(t.shape[1:]), t.dtype) for n, t in sorted(values.items()))
-        key = (shapes, model._one.dtype, str(model._one.device))
-        if key not in self._plans:
-            self._plans[key] = self._grounded(model, values, key)
-        return self._plans[key](values, as_rows)
-
-    def _grounded(self, model: Model, values: Mapping[str, Tensor], key: Any) -> RankRules:
         failure: EdgewiseError | None = None
+        values, key = dict[str, Tensor](), None
         try:
-            self._check(model, values)
+            values = {name: self._values(name, item) for name, item in inputs.items()}
+            shapes = tuple((n, tuple(t.shape[1:]), t.dtype) for n, t in sorted(values.items()))
+            key = (shapes, model._one.dtype, str(model._one.device))
+            if key not in self._plans:
+                self._check(model, values)
         except EdgewiseError as error:
             failure = error
-        marks = tuple((name, _mark(item)) for name, item in sorted(self.inputs.items()))
-        said = (model.program.text(), key, marks)
-        self._ranks.agree("rules or inputs", said, failure)
-        return RankRules(RankGrounding(model, self._ranks, self.partition, self.inputs, values))
+        self._rules = self._rules or model.program.text()
+        said = (self._rules, key, self._marks, torch.is_grad_enabled())
+        self._ranks.agree("rules, inputs or gradient mode", said, failure)
+        if key not in self._plans:
+            rules = RankGrounding(model, self._ranks, self.partition, self.inputs, values)
+            self._plans[key] = RankRules(rules)
+        return self._plans[key](values, as_rows)
 
     def _check(self, model: Model, values: Mapping[str, Tensor]) -> None:
         model._reader.refuse_unknown(values)
@@ -155,9 +158,12 @@ class PartitionedData(Data):
 
 
 def _mark(item: Any) -> str:
-    """What differs where the keys of a relation do."""
-    keys: Tensor = item.keys
-    return hashlib.sha256(keys.contiguous().cpu().numpy().tobytes()).hexdigest()
+    """What differs where the keys or values of a relation do."""
+    held = [item.keys] if item.values is None else [item.keys, item.values]
+    found = hashlib.sha256()
+    for x in held:
+        found.update(x.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def partitioned(
@@ -209,7 +215,8 @@ def _count(partition: PartitionLike, count: int | None, held: Iterable[Tensor]) 
     if count is None and isinstance(partition, Tensor):
         return len(partition)
     if count is None:
-        largest = [int(keys.max()) for keys in held if keys.numel()]
+        numbers = [keys[keys < STRINGS] for keys in held]
+        largest = [int(keys.max()) for keys in numbers if keys.numel()]
         return max(largest, default=-1) + 1
     return count
 

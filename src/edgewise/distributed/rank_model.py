@@ -161,6 +161,7 @@ class RankModel(torch.nn.Module):
     def __init__(self, model: Model, mesh: DeviceMesh, shards: Shards | None) -> None:
         super().__init__()
         self.model, self.mesh, self.shards = model, mesh, shards
+        self._rules = model.program.text()
         self._plans: WeakKeyDictionary[Step, dict[Any, tuple[IncrementalPlan, RankCache]]]
         self._plans = WeakKeyDictionary()
 
@@ -172,10 +173,17 @@ class RankModel(torch.nn.Module):
         if unnamed:
             raise model._reader.unnamed(type(unnamed[0]).__name__)
         ranks = ranks_of(self.mesh, model._one.device)
-        step, values = model._resolved(data, inputs)
-        rows = self._rows(step, inputs)
-        home = Shards(rows * ranks.count, ranks.count) if self.shards is None else self.shards
-        plan, cache = self._planned(ranks, step, data, inputs, home, rows)
+        failure: EdgewiseError | None = None
+        said: Any = None
+        try:
+            step, values = model._resolved(data, inputs)
+            rows = self._rows(step, inputs)
+            home = Shards(rows * ranks.count, ranks.count) if self.shards is None else self.shards
+            plan, cache = self._planned(ranks, step, data, inputs, home, rows)
+            said = (self._rules, tuple(sorted(inputs)), home, torch.is_grad_enabled())
+        except EdgewiseError as error:
+            failure = error
+        ranks.agree("rules, inputs or gradient mode", said, failure)
         cache.training = model.training
         weights, tokens = model._weights(), home.tokens(ranks.rank).list()
         positions = torch.from_numpy(tokens).to(model._one.device)
@@ -218,13 +226,7 @@ class RankModel(torch.nn.Module):
         plans = self._plans.setdefault(step, {})
         key = (frozenset(inputs), home, self.model.training and step.is_random)
         if key not in plans:
-            failure: EdgewiseError | None = None
-            try:
-                plans[key] = self._plan(ranks, step, data, inputs, home, rows)
-            except EdgewiseError as error:
-                failure = error
-            text = self.model.program.text()
-            ranks.agree("rules or inputs", (text, tuple(sorted(inputs)), home), failure)
+            plans[key] = self._plan(ranks, step, data, inputs, home, rows)
         return plans[key]
 
     def _plan(
