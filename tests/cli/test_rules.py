@@ -32,7 +32,7 @@ def run(capsys, *arguments):
 
 def test_check(files, capsys):
     code, out, _ = run(capsys, "check", files[0], "--facts", files[1])
-    assert (code, out) == (0, f"{files[0]}: 1 rule, 0 facts; derives far\n")
+    assert (code, out) == (0, f"{files[0]}: 1 rule, 4 facts; derives far\n")
 
 
 def test_check_prints_every_error(tmp_path, capsys):

@@ -112,3 +112,36 @@ def test_mistakes_change_nothing(case):
     assert caught.value.code == code
     assert {name: tuple(t.shape) for name, t in model.state_dict().items()} == before
     assert model.config._attn_implementation != "edgewise"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_text_longer_than_the_table_is_refused_until_the_table_is(name):
+    make, _, _, length = TABLES[name]
+    model = hf.use(models.built(make), LONG)
+    text = torch.randint(3, 20, (2, length + 1))
+    assert hidden(model, text[:, :length]).shape[1] == length
+    with pytest.raises(EdgewiseError, match=f"{length + 1} tokens, the model has {length} pos"):
+        model(text)
+    assert hidden(hf.longer(model, 200, LONG), text).shape[1] == length + 1
+    hf.restore(model)
+    assert not any(hook for part in model.modules() for hook in part._forward_pre_hooks.values())
+
+
+def test_generation_stops_at_the_last_position_with_both_numbers():
+    model = hf.use(models.built(models.gpt2), LONG)
+    with pytest.raises(EdgewiseError, match="65 tokens, the model has 64"):
+        model.generate(tokens()[:1], max_new_tokens=80, do_sample=False, eos_token_id=None)
+
+
+def test_padding_of_opt_takes_no_position():
+    model = hf.use(models.built(opt), LONG)
+    mask = (torch.arange(70) >= 10).long()[None]
+    assert model(torch.randint(3, 20, (1, 70)), attention_mask=mask)[0].shape[1] == 70
+
+
+def test_given_positions_count_not_the_tokens():
+    model = hf.use(models.built(models.gpt2), LONG)
+    positions = torch.arange(50).repeat(2)[None]
+    assert model(torch.randint(3, 20, (1, 100)), position_ids=positions)[0].shape[1] == 100
+    with pytest.raises(EdgewiseError, match="has 64 positions"):
+        model(torch.randint(3, 20, (1, 10)), position_ids=torch.arange(60, 70)[None])

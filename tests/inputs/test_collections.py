@@ -276,3 +276,21 @@ def test_keys_and_values_of_different_rows_do_not_meet():
     assert rows(ages["name"], ages["age"]).values.tolist() == [1.0, 2.0]
     with pytest.raises(EdgewiseError, match="different indices"):
         rows(ages["name"], ages["age"].sort_values(ascending=False))
+
+
+@pytest.mark.parametrize("frame", [pandas.DataFrame, polars.DataFrame, pyarrow.table])
+def test_a_frame_of_one_column_of_reals_is_dense(model, frame):
+    x = frame({"age": [1.0, 10.0, 100.0]})
+    assert shown(model(x=x, edge=NUMBERS)) == {"R.h(0)": 110.0, "R.h(2)": 1.0}
+
+
+@pytest.mark.parametrize("kind", ["U1", object])
+def test_wanted_names_in_an_array(model, kind):
+    want = np.array(["c", "a", "c"], dtype=kind)
+    assert model(x=X, edge=NAMES, want=want).tolist() == [1.0, 110.0, 1.0]
+
+
+def test_the_precision_of_an_array_is_changed_by_numpy(model):
+    with pytest.raises(EdgewiseError) as caught:
+        model(x=np.ones(3), edge=NUMBERS)
+    assert '`x.astype("float32")`' in caught.value.help

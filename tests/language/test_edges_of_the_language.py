@@ -45,6 +45,18 @@ Q = torch.randn(1, 2, 16, 8)
         (lambda: edgewise.attention(Q, Q, Q, torch.ones(16, 16)), "from_dense"),
         (lambda: edgewise.attention(Q, Q, Q, lambda i, j: i >= j), "graphs.where"),
         (lambda: edgewise.attention(Q, Q, Q, "window(3)"), "graphs.parse('window(3)')"),
+        (lambda: edgewise.attention(Q, Q, Q, graphs.window), "`window(...)`"),
+        (lambda: graphs.window(3) & graphs.causal, "call it"),
+        (lambda: graphs.window(3) + graphs.causal(), "`a | b`"),
+        (lambda: R.h(V.I) <= R.x(V.I + 1), "`V.Next == V.I + 1`"),
+        (lambda: R.x(V.I)["w", 4, 3], "`['w': 64, 32]`"),
+        (lambda: R.h(V.I) <= (R.x(V.I), V.I is not V.J), "`V.I != V.J`"),
+        (lambda: Program.parse("h(X) :- x(X), not y(X)."), "`!a(X)`"),
+        (lambda: Program.parse("h(X) :- x(X), \\+ y(X)."), "`!a(X)`"),
+        (lambda: Program.parse("h(X) :- x(X), X \\= 2."), "`X != Y`"),
+        (lambda: Program.parse("h(X) :- x(Y), X is Y + 1."), "`X == Y + 1`"),
+        (lambda: Program.parse("h(X) :- x(X); y(X)."), "two rules"),
+        (lambda: Program([R.hidden_(V.I) <= R.x(V.I)]).solve([R.x(1)])[R.hiden_(V.I)], "hidden_"),
     ],
 )
 def test_a_slip_is_refused_with_the_right_spelling(write, help):

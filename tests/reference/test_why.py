@@ -171,7 +171,7 @@ def test_text_html_and_data():
         (R.nothing(1), "not-derivable"),
         (R.out(1, 2), "arity-mismatch"),
         (R.out(V.X), "bad-query"),
-        (R.nothing(V.X), "bad-query"),
+        (R.nothing(V.X), "not-derivable"),
         ("out", "bad-query"),
     ],
 )

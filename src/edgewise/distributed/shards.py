@@ -95,7 +95,9 @@ class Shards:
         """
         if not 0 <= rank < self.ranks:
             raise BadShards(
-                f"rank {rank} of {self.ranks}", caller(), "ranks count from 0 to ranks - 1"
+                f"there is no rank {rank} among {self.ranks}",
+                caller(),
+                f"ranks count from 0 to {self.ranks - 1}",
             )
         return _tokens(self, rank)
 

@@ -367,7 +367,9 @@ def pattern_of(other: Any) -> Pattern:
         raise NotAPattern(
             f"expected a pattern, got {short_repr(other)}",
             caller(),
-            "write one of `edgewise.graphs`, such as `window(3)`; heads combine one by one",
+            "call it, with its sizes in the parentheses"
+            if isinstance(other, type) and issubclass(other, Pattern)
+            else "write one of `edgewise.graphs`, such as `window(3)`; heads combine one by one",
         )
     return other
 

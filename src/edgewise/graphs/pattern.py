@@ -26,7 +26,7 @@ from edgewise.graphs.drawing import (
     plot_pattern,
     require_package,
 )
-from edgewise.graphs.errors import BadEdges, BadSize, NotAPair, TooManyPairs
+from edgewise.graphs.errors import BadEdges, BadSize, NotAPair, NotAPattern, TooManyPairs
 from edgewise.language import nodes, terms
 from edgewise.layouts import (
     CSR,
@@ -101,6 +101,15 @@ class Pattern(Cached):
 
     def __and__(self, other: "Pattern") -> "Pattern":
         return algebra.associated(algebra.intersection, self, other)
+
+    def __add__(self, other: Any) -> "Pattern":
+        if isinstance(other, ReflectedOperand):
+            return NotImplemented
+        raise NotAPattern(
+            "`+` does not combine patterns",
+            caller(),
+            "write `a | b` for the pairs of either, `a & b` for those of both, `a - b`",
+        )
 
     def __sub__(self, other: "Pattern") -> "Pattern":
         if isinstance(other, ReflectedOperand):

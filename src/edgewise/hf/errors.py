@@ -170,6 +170,18 @@ class NoPositions(EdgewiseError):
     instead = BERT + "hf.longer(model, 1024, window(3))"
 
 
+class TooManyTokens(EdgewiseError):
+    """A model with learned positions has a fixed number of them."""
+
+    code = "too-many-tokens"
+    example = f"""{GPT}\
+hf.use(model, window(3))
+model(torch.ones(1, 20).long())"""
+    instead = f"""{GPT}\
+hf.longer(model, 20, window(3))
+model(torch.ones(1, 20).long())"""
+
+
 class NotSaved(EdgewiseError):
     """A config stores a graph or program as text: Python functions and long lists have none."""
 

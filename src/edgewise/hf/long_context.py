@@ -15,8 +15,9 @@ from torch import nn
 
 from edgewise.errors import caller
 from edgewise.graphs.checks import integer, one_of
-from edgewise.hf.architectures import POSITION_FIELDS, POSITION_TABLES, ROTARY_CLASS
+from edgewise.hf.architectures import POSITION_FIELDS, ROTARY_CLASS
 from edgewise.hf.errors import NoPositions
+from edgewise.hf.positions import position_tables, reserved_rows
 from edgewise.hf.replace import use
 from edgewise.hf.saved import Attention
 
@@ -44,7 +45,7 @@ def longer(
     """
     positions = integer(positions, "positions", 1)
     one_of(rotary, "rotary", ROTARY)
-    tables, rotaries = _position_tables(model), _rotary(model)
+    tables, rotaries = position_tables(model), _rotary(model)
     if not tables and not rotaries:
         raise NoPositions(
             f"`{type(model).__name__}` has neither a position table nor rotary embeddings",
@@ -52,7 +53,7 @@ def longer(
             "use `hf.use(model, graph)`: it has no limit of positions",
         )
     before = _length(model.config)
-    extra = max((_reserved(table) for _, _, table in tables), default=0)
+    extra = max((reserved_rows(table) for _, _, table in tables), default=0)
     usable = before - (extra if _counts_reserved(tables) else 0)
     if positions <= usable:
         raise NoPositions(
@@ -71,15 +72,6 @@ def longer(
     _set_length(model, positions + (before - usable))
     _resize_buffers(model)
     return model
-
-
-def _position_tables(model: nn.Module) -> list[tuple[nn.Module, str, nn.Embedding]]:
-    return [
-        (owner, name, table)
-        for owner in model.modules()
-        for name, table in owner.named_children()
-        if name in POSITION_TABLES and isinstance(table, nn.Embedding)
-    ]
 
 
 def _rotary(model: nn.Module) -> list[tuple[nn.Module, str, nn.Module]]:
@@ -103,14 +95,6 @@ def _length(config: Any) -> int:
     )
 
 
-def _reserved(table: nn.Embedding) -> int:
-    """Rows before the first position: RoBERTa starts after its padding index, OPT at 2."""
-    offset = getattr(table, "offset", None)
-    if isinstance(offset, int):
-        return offset
-    return 0 if table.padding_idx is None else table.padding_idx + 1
-
-
 def _counts_reserved(tables: list[tuple[nn.Module, str, nn.Embedding]]) -> bool:
     """True if the configured length includes the reserved rows, as RoBERTa's 514 does."""
     return any(getattr(table, "offset", None) is None for _, _, table in tables)
@@ -118,7 +102,7 @@ def _counts_reserved(tables: list[tuple[nn.Module, str, nn.Embedding]]) -> bool:
 
 def _repeated(table: nn.Embedding, positions: int) -> nn.Embedding:
     """The table with the rows of its positions repeated."""
-    first = _reserved(table)
+    first = reserved_rows(table)
     rows = table.weight[first:]
     times = -(-positions // len(rows))
     weight = torch.cat([table.weight[:first], rows.repeat(times, 1)[:positions]]).detach()

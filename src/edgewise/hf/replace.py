@@ -15,7 +15,7 @@ from edgewise.errors import caller, nearest
 from edgewise.graphs import full, parse, per_head, per_layer, per_sample
 from edgewise.graphs.drawing import require_package
 from edgewise.graphs.pattern import Pattern
-from edgewise.hf import eviction
+from edgewise.hf import eviction, positions
 from edgewise.hf.architectures import is_cross_attention, query_heads
 from edgewise.hf.errors import LayerMismatch, NotAnAttention, NotPluggable, UnknownPart
 from edgewise.hf.eviction import Graph
@@ -92,6 +92,7 @@ def use(
     before = [(config, config._attn_implementation) for config in configs]
     setattr(model, BEFORE, before)
     _set_implementation(model, [(config, NAME) for config, _ in before])
+    positions.watch_lengths(model)
     setattr(model, IN_USE, parsed)
     setattr(model, HOOK, model.register_state_dict_pre_hook(warn_not_saved))
     if hasattr(model, "config"):  # saved, so that transformers loads no other attention
@@ -156,8 +157,9 @@ def restore(model: nn.Module) -> nn.Module:
         module._modules.pop(NAME, None)
         module.__dict__.pop(PREPARE, None)
         module.__dict__.pop(PREPARE_INPUTS, None)
-        if CACHE_HOOK in module.__dict__:
-            module.__dict__.pop(CACHE_HOOK).remove()
+        for hook in (CACHE_HOOK, positions.HOOK):
+            if hook in module.__dict__:
+                module.__dict__.pop(hook).remove()
     for module in list(model.modules()):  # `use` may have been called on a submodule
         before = module.__dict__.pop(BEFORE, None)
         if before is not None:

@@ -38,17 +38,7 @@ def read_collection(name: str, item: Any, arity: int) -> Tensor | rows | None:
     if frame_columns(item) is not None:
         return _frame(name, item, arity)
     if is_column(item):
-        found = column_array(item)
-        if found.dtype.kind != "f":
-            return rows(item)
-        index: Any = getattr(item, "index", None)  # of pandas; a method of lists
-        if hasattr(index, "equals") and index.tolist() != list(range(len(found))):
-            raise BadInput(
-                f"`{name}` is a column whose index is not 0, 1, 2, ...: keys or places?",
-                caller(),
-                "by key, `column.to_dict()`; by place, `column.reset_index(drop=True)`",
-            )
-        return torch.as_tensor(found.copy())
+        return _one_column(name, item)
     if isinstance(item, Sequence | Set) and not isinstance(item, str | bytes):
         return _listed(name, list(item), arity, isinstance(item, Set))
     if getattr(getattr(item, "dtype", None), "kind", "") in ("U", "O", "T"):
@@ -124,8 +114,10 @@ def _mapping(name: str, item: Mapping[Any, Any], arity: int) -> rows:
     )
 
 
-def _frame(name: str, item: Any, arity: int) -> rows:
+def _frame(name: str, item: Any, arity: int) -> Tensor | rows:
     columns = frame_columns(item) or []
+    if arity == 1 == len(columns):
+        return _one_column(name, columns[0])
     if len(columns) != arity:
         raise BadInput(
             f"`{name}` has {arity} terms, but the frame has {len(columns)} columns",
@@ -134,6 +126,21 @@ def _frame(name: str, item: Any, arity: int) -> rows:
             "of features, `frame.to_numpy()`",
         )
     return rows(item)
+
+
+def _one_column(name: str, item: Any) -> Tensor | rows:
+    """A column of reals as values of the keys 0, 1, 2, ...; any other as keys."""
+    found = column_array(item)
+    if found.dtype.kind != "f":
+        return rows(item)
+    index: Any = getattr(item, "index", None)  # of pandas; a method of lists
+    if hasattr(index, "equals") and index.tolist() != list(range(len(found))):
+        raise BadInput(
+            f"`{name}` is a column whose index is not 0, 1, 2, ...: keys or places?",
+            caller(),
+            "by key, `column.to_dict()`; by place, `column.reset_index(drop=True)`",
+        )
+    return torch.as_tensor(found.copy())
 
 
 def _sparse_matrix(name: str, item: Any, arity: int) -> rows:

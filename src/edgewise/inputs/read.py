@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -127,7 +128,7 @@ class InputReader:
                 if not (keys and part.device.type == "cpu"):
                     check_device(name, part.device, unit)
                 if part.is_floating_point() and not casts:
-                    check_dtype(name, part.dtype, unit)
+                    check_dtype(name, part.dtype, unit, isinstance(item, np.ndarray))
         return found
 
     def read_to_ground(self, inputs: Mapping[str, Any], unit: Tensor) -> dict[str, Input]:
@@ -202,12 +203,14 @@ def kinds_of(inputs: Mapping[str, Any]) -> tuple[tuple[str, torch.dtype, str], .
     return tuple([(n, t.dtype, str(t.device)) for n, t in tensors if t.is_floating_point()])
 
 
-def check_dtype(name: str, dtype: torch.dtype, unit: Tensor) -> None:
+def check_dtype(name: str, dtype: torch.dtype, unit: Tensor, is_array: bool = False) -> None:
     if dtype != unit.dtype:
+        own = str(unit.dtype).removeprefix("torch.")
+        other = f'{name}.astype("{own}")' if is_array else f"{name}.to({unit.dtype})"
         raise DtypeMismatch(
             f"`{name}` is {dtype}, the model {unit.dtype}",
             caller(),
-            f"convert one of them: `x.to({unit.dtype})` or `model.to({dtype})`",
+            f"convert one of them: `{other}` or `model.to({dtype})`",
         )
 
 

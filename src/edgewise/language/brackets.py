@@ -124,8 +124,10 @@ def _shape(sizes: tuple[Any, ...], place: Place) -> tuple[int, ...]:
         raise BadWeight(
             f"`{safe_repr(sizes)}` is {'a shape of size zero' if zero else 'not a shape'}",
             place,
-            "a tuple is a shape of one or two positive integers (out, in); values go into a list, "
-            "`R.a[[1.5, 2.5]]`",
+            f"a name is followed by a colon: `[{safe_repr(sizes[0])}: 64, 32]`"
+            if sizes and isinstance(sizes[0], str)
+            else "a tuple is a shape of one or two positive integers (out, in); values go into a "
+            "list, `R.a[[1.5, 2.5]]`",
         )
     return tuple(int(s) for s in sizes)
 

@@ -294,10 +294,10 @@ def rule(head: Any, body: Any) -> nodes.Rule:
             )
         if isinstance(item, bool):
             raise BadBody(
-                f"`{item}` is not an atom: Python has computed `in`, or `==` of atoms, itself",
+                f"`{item}` is not an atom: Python computes `in`, `is` and `==` of atoms itself",
                 place,
-                "compare variables, `V.I == 3`; for one of several, `R.special._in(V.I, 1, 2)` or "
-                "a relation: `R._some(V.I)`",
+                "compare variables, `V.I == 3`, `V.I != V.J`; for one of several, "
+                "`R.special._in(V.I, 1, 2)` or a relation: `R._some(V.I)`",
             )
         if not isinstance(item, nodes.Expression):
             raise BadBody(

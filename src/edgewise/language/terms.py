@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 from edgewise.errors import EdgewiseError, Place, caller, safe_repr
-from edgewise.language import nodes
+from edgewise.language import nodes, term_expressions
 
 
 class BadTerm(EdgewiseError):
@@ -46,6 +46,12 @@ def term(item: Any, place: Place) -> nodes.Term:
             reason = "is a float, and keys are compared exactly"
         case nodes.Expression():
             reason = "is an atom"
+        case term_expressions.TermExpression():
+            raise BadTerm(
+                f"the term `{safe_repr(item)}` is computed",
+                place,
+                f"name it in the body: `V.Next == {safe_repr(item)}`, and write `V.Next` here",
+            )
         case _:
             reason = f"is a {type(item).__name__}"
     raise BadTerm(

@@ -12,7 +12,7 @@ from edgewise.checks.evaluation import BadQuery, NotDerivable
 from edgewise.errors import caller, nearest, safe_repr
 from edgewise.language import nodes
 from edgewise.language.program import Program
-from edgewise.language.statements import is_added
+from edgewise.language.statements import atoms, is_added
 from edgewise.language.terms import order
 from edgewise.notebook import html_table, short_value
 from edgewise.reference.evaluate import Evaluator, Values
@@ -48,10 +48,14 @@ class Solution(Mapping[nodes.Atom, Any]):
         self._arities = {s.head.relation: len(s.head.terms) for s in program.rules}
         for relation, key in values:
             self._arities.setdefault(relation, len(key))
+        read = (atom for rule in program.rules for atom in atoms(rule.body))
+        self._known = {*self._arities, *(a.relation for a in read if isinstance(a, nodes.Atom))}
 
     def __getitem__(self, query: Any) -> Any:
         atom = self._checked_query(query)
         if any(isinstance(term, nodes.Variable) for term in atom.terms):
+            if atom.relation not in self._known:
+                raise self._missing(atom)
             return self._all(atom)
         found = self.values_by_atom.get((atom.relation, atom.terms))  # type: ignore[arg-type]
         if found is None:
@@ -86,8 +90,8 @@ class Solution(Mapping[nodes.Atom, Any]):
         }
 
     def _missing(self, atom: nodes.Atom) -> NotDerivable:
-        if atom.relation not in self._arities:
-            near = nearest(atom.relation, list(self._arities))
+        if atom.relation not in self._known:
+            near = nearest(atom.relation, sorted(self._known))
             help = (
                 f"did you mean `{nodes.Atom(near)!r}`?"
                 if near

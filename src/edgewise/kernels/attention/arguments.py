@@ -121,6 +121,8 @@ def _as_pattern(graph: object) -> str:
     """How to write what was given instead of a pattern."""
     if isinstance(graph, str):
         return f"read it: `graphs.parse({graph!r})`"
+    if isinstance(graph, type) and issubclass(graph, Pattern):
+        return f"call it, with its sizes in the parentheses: `{graph.__name__}(...)`"
     if callable(graph):
         return "of a function of positions, write `graphs.where(lambda i, j: ...)`"
     if hasattr(graph, "dtype"):

@@ -323,10 +323,12 @@ def relation_name(cursor: Cursor) -> str:
 def _no_relation(cursor: Cursor, token: Token) -> EdgewiseError:
     place = cursor.source.span(token.start, token.end)
     if token.kind == "variable":
+        equation = f"what is computed is an equation: `{token.text} == Y + 1`"
+        lower = f'the name of a relation begins with a lower-case letter, or write `"{token.text}"`'
         return cursor.mistake(
             f"`{token.text}` is a variable, here a relation is expected",
             place,
-            f'the name of a relation begins with a lower-case letter, or write `"{token.text}"`',
+            equation if cursor.token.text == "is" else lower,
         )
     shown = f"`{token.text}`" if token.text else "the end of the text"
     return cursor.mistake(

@@ -218,6 +218,7 @@ def _end(cursor: Cursor, what: str, why: str) -> None:
         return
     place = cursor.source.span(cursor.last.end, cursor.last.end + 1)
     if not cursor.starts_line() and cursor.kind != "}":
+        why = "negation is `!a(X)`" if cursor.last.text == "not" else why
         raise cursor.mistake(f"expected `,` or `.`, got {cursor.shown()}", help=why)
     error = BadSyntax(f"{what} has no end", place, "write `.` after it")
     cursor.errors.append(error)

@@ -52,7 +52,8 @@ ESCAPE = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|([\s\S]))")
 LETTERS = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 HINTS = {
     "#": "a comment begins with `%`",
-    ";": "a rule ends with `.`, and a body is a list with `,`",
+    ";": "a rule ends with `.`, and a body is a list with `,`; for either of two, write two rules",
+    "\\": "negation is `!a(X)`, unequal `X != Y`",
 }
 
 

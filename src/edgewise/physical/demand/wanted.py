@@ -105,7 +105,9 @@ def read_want(plan: Plan, want: WantLike) -> Want:
 
 def read_keys(keys: Any, output: nodes.Atom) -> Tensor | tuple[tuple[nodes.Constant, ...], ...]:
     """Keys of an output, checked: (terms, rows) of integers, or tuples."""
-    if isinstance(keys, np.ndarray | range):
+    if isinstance(keys, np.ndarray) and keys.dtype.kind in "UOT":
+        keys = keys.tolist() if keys.ndim == 1 else keys.T.tolist()
+    elif isinstance(keys, np.ndarray | range):
         keys = torch.from_numpy(np.asarray(keys))
     if isinstance(keys, Tensor):
         kind = keys.dtype
