@@ -1,6 +1,6 @@
 """SIGKILL of a rank at random steps; torchrun restarts all, and the end is bit for bit the same.
 
-    PYTHONPATH=src:bench python3 bench/rank_kills.py --count 10 --ranks 2 --shard ddp --seed 0
+    PYTHONPATH=src:bench python3 bench/rank_kills.py --ranks 2 --shard ddp=10 fsdp2=4
 
 The run without kills has as many ranks. After every kill the files that are there are complete.
 """
@@ -103,14 +103,16 @@ def main(count, ranks, shard, seed, folder):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--shard", nargs="+", default=["ddp=10", "fsdp2=4"], help="way=kills")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--shard", default="ddp")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        kills = main(asked.count, asked.ranks, asked.shard, asked.seed, Path(made))
-    for rank, step in kills:
-        print(f"rank {rank} was killed after step {step}")
-    row = {"recipe": "tests/training/tiny_recipe.py", "steps": STEPS, **vars(asked)}
-    write("rank_kills", row | {"kills": kills, "same": True})
+    found = []
+    for shard, count in (text.split("=") for text in asked.shard):
+        with tempfile.TemporaryDirectory() as made:
+            kills = main(int(count), asked.ranks, shard, asked.seed, Path(made))
+        for rank, step in kills:
+            print(f"{shard}: rank {rank} was killed after step {step}", flush=True)
+        found.append({"shard": shard, "kills": kills, "same": True})
+    row = {"recipe": "tests/training/tiny_recipe.py", "steps": STEPS, "ranks": asked.ranks}
+    write("rank_kills", row | {"seed": asked.seed, "runs": found})

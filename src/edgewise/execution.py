@@ -481,17 +481,20 @@ class Execution(torch.nn.Module):
     def _refuse_foreign(self, data: Data) -> None:
         if not isinstance(data, Data):
             self._refuse_unnamed(data)
-        if data.model != self._number:
-            raise ForeignData(
-                "the data was not grounded by this model",
-                caller(),
-                "call `data = model.ground(...)` on the same model",
-            )
+        self._refuse_of_others(data)
         if data.is_partitioned:
             raise ForeignData(
                 "each rank has a part of the data",
                 caller(),
                 "call `model(data, ...)` or `model.rows(data, ...)`, or ground without `mesh`",
+            )
+
+    def _refuse_of_others(self, data: Data) -> None:
+        if data.model != self._number:
+            raise ForeignData(
+                "the data was not grounded by this model",
+                caller(),
+                "call `data = model.ground(...)` on the same model",
             )
 
     def _refuse_missing(self, data: Data, names: Iterable[str]) -> None:

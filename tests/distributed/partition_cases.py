@@ -1,10 +1,11 @@
 """Programs on a partition of their nodes, beside one process: bodies of every kind."""
 
+from copy import deepcopy
+
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
-from edgewise import F, Program, R, V, W, numbers, rows
-from edgewise.errors import EdgewiseError
+from edgewise import EdgewiseError, F, Program, R, V, W, numbers, rows
 from edgewise.graphs import window
 
 NODES = 29
@@ -179,14 +180,12 @@ def mistakes(rank, ranks):
     model = Program([(R.h(V.I) <= (R.e(V.J, V.I), R.x(V.J))) | [F.product]]).compile(R.h)
     keys = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
     cut = {"mesh": mesh, "partition": "contiguous"}
-    data, other = (
-        model.ground(e=rows(keys, torch.ones(4) + by), **cut) for by in (0.0, float(rank))
-    )
+    data, other = model.ground(e=rows(keys, torch.ones(4)), **cut), rows(keys, torch.ones(4) + rank)
     x = torch.ones(len(data.nodes), 2)
     more = torch.ones(len(x) + rank, 2)
     calls = {
         "rows": lambda: model(data, x=more),
-        "values": lambda: model(other, x=x),
+        "values": lambda: model.ground(e=other, **cut),
         "gradient mode": lambda: torch.set_grad_enabled(rank == 0)(model)(data, x=x),
         "none": lambda: model(data, x=x),
         "rows, later": lambda: model(data, x=more),
@@ -198,6 +197,45 @@ def mistakes(rank, ranks):
         except EdgewiseError as error:
             found[name] = error.code
     return found
+
+
+def ranks_that_differ(rank, ranks):
+    """The codes of errors where one rank has other rules, edges, values or another model; then how
+    far outputs are from those of one process."""
+    mesh, codes, edge = init_device_mesh("cpu", (ranks,)), [], torch.tensor([[0, 1, 2], [1, 2, 3]])
+    last = rank == ranks - 1
+
+    def noted(call):
+        try:
+            return call()
+        except EdgewiseError as error:
+            codes.append(error.code)
+
+    def network(width=1):
+        near = R.out(V.I) <= (R.x(V.J)["w":width, 2], R._edge(V.J, V.I))
+        return Program([near, R.out(V.I) <= R.x(V.I)["w":width, 2]]).compile(R.out, seed=0)
+
+    def ground(model, **options):
+        given = {"edge": edge, "nodes": 4, "partition": "contiguous", "mesh": mesh} | options
+        return model.ground(**given)
+
+    model, x = network(), torch.arange(8.0).view(4, 2)
+    noted(lambda: ground(network(1 + last)))
+    noted(lambda: ground(model, edge=edge[:, : 3 - last]))
+    noted(lambda: ground(model, partition="metis" if last else "contiguous"))
+    noted(lambda: ground(model, **{"edges" if last else "edge": edge}))
+    data = ground(model)
+    own = x[data.nodes]
+    first = model(data, x=own)
+    noted(lambda: model(data, x=own.double() if last else own))
+    noted(lambda: model(data, x=own[1:] if last else own))
+    noted(lambda: network()(data, x=own))
+    other = deepcopy(model)
+    with torch.no_grad():
+        next(other.parameters()).mul_(2)
+    whole = model(edge=edge, x=x)[data.nodes]
+    far = [first - whole, model(data, x=own) - whole, other(data, x=own) - 2 * whole]
+    return codes, max(one.abs().max().item() for one in far)
 
 
 def _trained(item):

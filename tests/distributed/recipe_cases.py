@@ -10,7 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
 import algorithm_files
 import graph_files
-from tiny_runs import RECIPES, TEXTS
+import treebank_files
+from tiny_runs import RECIPES, SIZES, TEXTS
 
 from edgewise import EdgewiseError, training
 from edgewise.training import checkpoint
@@ -38,6 +39,22 @@ size = 8
 [objective]
 kind = "hints"
 """
+LINKS = """\
+[data]
+kind = "graph-tables"
+path = "circle"
+of = "links"
+candidates = 5
+degrees = 6
+[model]
+kind = "graph"
+layer = "gcn"
+hidden = 8
+dropout = 0.0
+norm = "none"
+[objective]
+kind = "links"
+"""
 SAMPLES = 'loss_over = "samples"\nnegatives = 3'
 PEOPLE = [f"p{i}" for i in range(9)]
 
@@ -46,19 +63,21 @@ def put(folder):
     """Write the recipes and their data; their paths by name."""
     for name, text in TEXTS.items():
         (folder / name).write_text(text)
-    (folder / "family").mkdir()
+    for name in ("family", "circle"):
+        (folder / name).mkdir()
     father = [f"{a}\tfather\t{b}\n" for a, b in pairwise(PEOPLE)]
     for name, lines in (("train", father), ("valid", father[2:4]), ("test", father[5:6])):
         (folder / "family" / f"{name}.txt").write_text("".join(lines))
     algorithm_files.write(folder, algorithm_files.chosen)
     graph_files.one_graph(folder)
     graph_files.values(folder)
+    graph_files.rings(folder)
     training_section = graph_files.TRAINING
     graph = graph_files.RECIPE.format
     nodes = {"path": "graph.npz", "data": "", "objective": "classes"}
     embeddings = 'kind = "embeddings"\nsize = 8\nscore = '
     texts = {
-        **{name: RECIPES[name] for name in ("generate", "embed", "classify", "translate")},
+        **{name: text for name, text in RECIPES.items() if name != "subwords"},
         "subwords": RECIPES["subwords"].replace("heads = 2", 'heads = 2\ngraph = "window(2)"'),
         "complex": TRIPLES.format(model=f'{embeddings}"complex"', objective="") + training_section,
         "samples": TRIPLES.format(model=f'{embeddings}"rotate"', objective=SAMPLES)
@@ -77,6 +96,26 @@ def put(folder):
             model='layer = "gin"\ndropout = 0.0\nnorm = "layer"',
         ),
     }
+    texts["graphs"] = graph(
+        path="rings.txt",
+        data="held_out = 0.25",
+        objective="classes",
+        model='layer = "gated_gcn"\ndropout = 0.0\nnorm = "layer"',
+    )
+    texts["parser"] = treebank_files.small_parser(folder, STEPS).read_text()
+    start = f'path = "{(folder / "start").as_posix()}"\ndropout = 0.0\n'
+    texts["pretrained"] = (
+        RECIPES["classify"]
+        .replace(f'"classifier"\nhidden = 8\n{SIZES}', f'"pretrained"\n{start}')
+        .replace("longest", 'tokenizer = "start"\nlongest')
+    )
+    texts["links"] = LINKS + training_section
+    circle = [f"{i},{(i + far) % 16}" for i in range(16) for far in (1, 3)]
+    for name, lines in (
+        ("nodes", ["id", *map(str, range(16))]),
+        ("edges", ["source,target", *circle]),
+    ):
+        (folder / "circle" / f"{name}.csv").write_text("\n".join(lines) + "\n")
     found = {}
     for name, text in texts.items():
         found[name] = folder / f"{name}.toml"

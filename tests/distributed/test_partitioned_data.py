@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from partition_cases import every_program, mistakes
+from partition_cases import every_program, mistakes, ranks_that_differ
 from rank_cases import every_graph_model, refused_partitions
 from rank_harness import on_ranks
 
@@ -38,6 +38,16 @@ def test_a_mistake_on_one_rank_is_an_error_on_all():
     assert second == both | {"rows": "bad-shards", "rows, later": "bad-shards"}
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_that_differ_are_told_on_all_ranks_and_go_on(ranks):
+    differ = ["ranks-differ"] * 6
+    expected = [*differ, "foreign-data"]
+    *others, (codes, far) = on_ranks(ranks_that_differ, ranks)
+    assert [expected] * (ranks - 1) == [found for found, _ in others]
+    assert codes == [*differ[:3], "unknown-input", "dtype-mismatch", "bad-shards", "foreign-data"]
+    assert max(far, *(other for _, other in others)) <= 1e-6
+
+
 def communities(groups=8, size=40, seed=0):
     """Dense inside groups, whose nodes have shuffled numbers."""
     generator = torch.Generator().manual_seed(seed)
@@ -64,6 +74,15 @@ def test_every_node_has_a_rank():
             assert found.shape == (5,)
             assert 0 <= int(found.min()) <= int(found.max()) < ranks
     assert partition_of("metis", 0, 2, torch.zeros(2, 0, dtype=torch.int64)).shape == (0,)
+
+
+@pytest.mark.parametrize(("nodes", "ranks"), [(104, 64), (40, 40), (7, 5), (3, 8)])
+def test_no_rank_is_left_empty_where_metis_finds_no_cut(nodes, ranks):
+    """It puts all nodes of a dense graph on one of many ranks."""
+    edges = torch.cartesian_prod(torch.arange(nodes), torch.arange(nodes)).T
+    counts = torch.bincount(partition_of("metis", nodes, ranks, edges), minlength=ranks)
+    assert int((counts > 0).sum()) == min(nodes, ranks)
+    assert int(counts.max()) <= 2 * -(-nodes // ranks)
 
 
 @pytest.mark.parametrize(

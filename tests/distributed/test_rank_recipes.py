@@ -1,24 +1,25 @@
 """Recipes on several ranks are the runs of one process, and any ranks continue them."""
 
 import pytest
-from rank_harness import on_ranks
+from rank_harness import RANKS, on_ranks
 from recipe_cases import MORE, continued, differences, put, refused, runs, trained
 
 pytest.importorskip("pymetis", reason="pymetis is not installed")
 
-EPS = ("training.eps=1e-5",)  # Adam's: where the gradient is zero, rounding would be a direction
-CONTIGUOUS = ("distributed.partition=contiguous", *EPS)
+KINDS = [
+    *("generate", "subwords", "embed", "classify", "pairs", "pretrained", "translate", "recurrent"),
+    *("parser", "complex", "samples", "rules", "paths", "hints"),
+    *("nodes", "attention", "values", "graphs", "links"),
+]
+SOME = ("generate", "parser", "paths", "hints", "nodes", "links")
+# Adam's eps: where the gradient is zero, rounding would be a direction
+MORE_OF = dict.fromkeys(KINDS, ("training.eps=1e-5",)) | {"generate": MORE}
+# `hints` and `samples` are several passes, GIN in `values` has weights of one number
 CASES = {
-    2: [
-        *(("generate", shard, MORE) for shard in ("ddp", "fsdp2", "context")),
-        *(("embed", "context", EPS), ("translate", "ddp", EPS), ("rules", "fsdp2", EPS)),
-        *(("samples", "ddp", EPS), ("hints", "ddp", EPS), ("values", "ddp", EPS)),
-        *(("nodes", "graph", EPS), ("attention", "graph", CONTIGUOUS)),
-    ],
-    4: [
-        *(("generate", shard, MORE) for shard in ("fsdp2", "context")),
-        *(("values", "ddp", EPS), ("nodes", "graph", EPS), ("nodes", "fsdp2", EPS)),
-    ],
+    "ddp": KINDS,
+    "fsdp2": [name for name in KINDS if name not in ("hints", "samples", "values")],
+    "context": ["generate", "subwords", "embed"],
+    "graph": ["nodes", "attention"],
 }
 
 
@@ -26,19 +27,22 @@ CASES = {
 def folder(tmp_path_factory):
     """Recipes, their data, and the runs of one process."""
     found = tmp_path_factory.mktemp("recipes")
-    put(found)
-    for name, _, more in CASES[2]:
-        if not (found / f"{name}-alone").exists():
-            trained(found / f"{name}.toml", found / f"{name}-alone", *more)
+    assert set(put(found)) == set(KINDS)
+    for name in KINDS:
+        trained(found / f"{name}.toml", found / f"{name}-alone", *MORE_OF[name])
     return found
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_a_run_on_ranks_is_that_of_one_process(folder, ranks):
-    on_ranks(runs, ranks, str(folder), CASES[ranks])
-    for name, shard, _ in CASES[ranks]:
+@pytest.mark.parametrize("shard", CASES)
+@pytest.mark.parametrize("ranks", RANKS)
+def test_a_run_on_ranks_is_that_of_one_process(folder, ranks, shard):
+    """Of every kind on the first number of ranks, on others of some: `RANKS=4 pytest ...`."""
+    names = [name for name in CASES[shard] if ranks == RANKS[0] or name in SOME]
+    cut = ("distributed.partition=contiguous",) if ranks == 2 else ()
+    on_ranks(runs, ranks, str(folder), [(name, shard, (*MORE_OF[name], *cut)) for name in names])
+    for name in names:
         found = differences(folder / f"{name}-{shard}-{ranks}", folder / f"{name}-alone")
-        assert found <= 1e-12, (name, shard, found)
+        assert found <= 1e-12, (name, found)
 
 
 def test_other_numbers_of_ranks_continue_a_run(folder):

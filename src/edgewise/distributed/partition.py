@@ -23,6 +23,9 @@ def partition_of(
 ) -> Tensor:
     """The rank of each node: "contiguous", "metis" for few edges between ranks, or as it is given.
 
+    Where METIS leaves ranks without nodes, as it does for few nodes or dense graphs, nodes in the
+    order of its parts are cut into equal ones.
+
     >>> partition_of("contiguous", 5, 2).tolist()
     [0, 0, 1, 1, 1]
     """
@@ -31,8 +34,7 @@ def partition_of(
         return _checked(kind, nodes, ranks)
     check_kind(kind)
     if kind == "contiguous":
-        bounds = np.array([nodes * rank // ranks for rank in range(ranks + 1)])
-        return torch.from_numpy(np.searchsorted(bounds, np.arange(nodes), side="right") - 1)
+        return torch.from_numpy(_contiguous(nodes, ranks))
     if edges is None:
         raise BadShards(
             "METIS cuts a graph, and there are no edges",
@@ -70,6 +72,11 @@ def _checked(listed: Tensor, nodes: int, ranks: int) -> Tensor:
     return listed.to(torch.int64).cpu()
 
 
+def _contiguous(nodes: int, ranks: int) -> Ints:
+    bounds = np.array([nodes * rank // ranks for rank in range(ranks + 1)])
+    return np.searchsorted(bounds, np.arange(nodes), side="right") - 1
+
+
 def _by_metis(edges: Tensor, nodes: int, ranks: int) -> Tensor:
     require_package("pymetis")
     import pymetis
@@ -81,7 +88,10 @@ def _by_metis(edges: Tensor, nodes: int, ranks: int) -> Tensor:
     both = np.unique(both)
     ptr = pointer(np.bincount(both // nodes, minlength=nodes))
     _, found = pymetis.part_graph(ranks, pymetis.CSRAdjacency(ptr, both % nodes))
-    return torch.tensor(found, dtype=torch.int64)
+    rank_of = np.array(found, np.int64)
+    if len(np.unique(rank_of)) < min(nodes, ranks):
+        rank_of[np.argsort(rank_of, kind="stable")] = _contiguous(nodes, ranks)
+    return torch.from_numpy(rank_of)
 
 
 @dataclass(frozen=True)

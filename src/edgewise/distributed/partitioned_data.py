@@ -60,29 +60,29 @@ class PartitionedData(Data):
         self.nodes = (partition == ranks.rank).nonzero()[:, 0]
         self._ranks = ranks
         self._plans: dict[Any, RankRules] = {}
-        self._rules = ""
-        self._marks = tuple((name, _mark(item)) for name, item in sorted(inputs.items()))
 
     @torch.compiler.disable
     def _output(self, model: Model, inputs: Mapping[str, Any], as_rows: bool) -> Returned:
         """The output at the nodes of this rank, of dense inputs at these."""
         failure: EdgewiseError | None = None
-        values, key = dict[str, Tensor](), None
+        values, key, known = dict[str, Tensor](), None, False
         try:
+            model._refuse_of_others(self)
             values = {name: self._values(name, item) for name, item in inputs.items()}
-            shapes = tuple((n, tuple(t.shape[1:]), t.dtype) for n, t in sorted(values.items()))
-            key = (shapes, model._one.dtype, str(model._one.device))
-            if key not in self._plans:
+            key = _shapes(model, values)
+            known = (id(model), key) in self._plans
+            if not known:
                 self._check(model, values)
         except EdgewiseError as error:
             failure = error
-        self._rules = self._rules or model.program.text()
-        said = (self._rules, key, self._marks, torch.is_grad_enabled())
-        self._ranks.agree("rules, inputs or gradient mode", said, failure)
-        if key not in self._plans:
-            rules = RankGrounding(model, self._ranks, self.partition, self.inputs, values)
-            self._plans[key] = RankRules(rules)
-        return self._plans[key](values, as_rows)
+        # in every call: a rank that grounds and one that sends rows would wait for each other
+        said = (key, known, torch.is_grad_enabled())
+        self._ranks.agree("inputs or gradient mode", said, failure)
+        plan = self._plans.get((id(model), key))
+        if plan is None:
+            grounding = RankGrounding(model, self._ranks, self.partition, self.inputs, values)
+            plan = self._plans[id(model), key] = RankRules(grounding)  # which holds the model
+        return plan(values, as_rows)
 
     def _check(self, model: Model, values: Mapping[str, Tensor]) -> None:
         model._reader.refuse_unknown(values)
@@ -157,6 +157,12 @@ class PartitionedData(Data):
         return f"<data: {', '.join(self.inputs)}; {held}>"
 
 
+def _shapes(model: Model, values: Mapping[str, Tensor]) -> Any:
+    """What a plan of rules is for; ranks have different numbers of rows."""
+    shapes = tuple((n, tuple(t.shape[1:]), t.dtype) for n, t in sorted(values.items()))
+    return shapes, model._one.dtype, str(model._one.device)
+
+
 def _mark(item: Any) -> str:
     """What differs where the keys or values of a relation do."""
     held = [item.keys] if item.values is None else [item.keys, item.values]
@@ -176,11 +182,12 @@ def partitioned(
     """The data of this rank: `relations` are of keys, the same on all ranks."""
     partition = "metis" if partition is None else partition
     ranks = ranks_of(mesh, model._one.device)
-    if type(model) is not Model:
-        raise refusal("which groundings there are depends on values")
+    ranks.agree("rules", model.program.text())
     failure: EdgewiseError | None = None
     rank_of, inputs = torch.zeros(0, dtype=torch.int64), dict[str, Input]()
     try:
+        if type(model) is not Model:
+            raise refusal("which groundings there are depends on values")
         inputs = model._reader.read_to_ground(dict(relations), model._one)
         held = {name: _keys(name, item) for name, item in inputs.items()}
         if not isinstance(partition, Tensor):
@@ -191,7 +198,8 @@ def partitioned(
     except EdgewiseError as error:
         failure = error
     kind = partition if isinstance(partition, str) else "given"
-    ranks.agree("the partition", (kind, count), failure)
+    marks = tuple((name, _mark(item)) for name, item in sorted(inputs.items()))
+    ranks.agree("relations or the partition", (marks, kind, count), failure)
     first = torch.from_numpy(ranks.of_first(rank_of.numpy()))
     if not isinstance(partition, str):
         ranks.agree("the partition", rank_of.numpy().tobytes())

@@ -18,14 +18,14 @@ Schedule = Callable[[int], float]
 def adam(model: nn.Module, how: Any, device: torch.device) -> torch.optim.Adam:
     """AdamW, or Adam, whose decay is part of the gradient; vectors such as biases do not decay.
 
-    `model.fresh` are weights that its checkpoint does not have, whose rate is `fresh_rate`.
+    `model.fresh` names weights that its checkpoint does not have, whose rate is `fresh_rate`.
     """
-    fresh = {id(p) for p in getattr(model, "fresh", ())} if how.fresh_rate else set()
+    fresh = getattr(model, "fresh", set()) if how.fresh_rate else set()
     groups: dict[tuple[bool, bool], list[Any]] = {}
     for name, p in model.named_parameters():
         if p.requires_grad:
             fixed = p.ndim < 2 or name.endswith(("bias", "gain"))
-            groups.setdefault((id(p) in fresh, fixed), []).append(p)
+            groups.setdefault((name in fresh, fixed), []).append(p)
     kind = torch.optim.Adam if how.optimiser == "adam" else torch.optim.AdamW
     return kind(
         [

@@ -60,7 +60,9 @@ class ParserModel(nn.Module):
     def __init__(self, program: Model, words: int, fresh: Sequence[Tensor] = ()) -> None:
         super().__init__()
         self.words, self.program = words, program
-        self.fresh = tuple(fresh)
+        own = {id(weight) for weight in fresh}
+        # by name: FSDP2 replaces parameters
+        self.fresh = {name for name, p in self.named_parameters() if id(p) in own}
 
     def forward(self, token: Tensor, lengths: Tensor, word: Tensor) -> dict[str, Tensor]:
         dtype = self.program.weight("word").dtype
