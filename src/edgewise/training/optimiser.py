@@ -20,7 +20,7 @@ def adam(model: nn.Module, how: Any, device: torch.device) -> torch.optim.Adam:
 
     `model.fresh` names weights that its checkpoint does not have, whose rate is `fresh_rate`.
     """
-    fresh = getattr(model, "fresh", set()) if how.fresh_rate else set()
+    fresh: set[str] = getattr(model, "fresh", set()) if how.fresh_rate else set()
     groups: dict[tuple[bool, bool], list[Any]] = {}
     for name, p in model.named_parameters():
         if p.requires_grad:
