@@ -481,6 +481,7 @@ def refused_partitions(rank, ranks):
         (far, {"edge": edge}),
         (two_hops().float(), {"edge": edge, "partition": "metes"}),
         (two_hops().float(), {"edge": edge, "partition": torch.tensor([0, 1, 2, 9])}),
+        (two_hops().float(), {"edge": edge, "x": x}),
     ):
         try:
             data = model.ground(mesh=mesh, nodes=4, **{"partition": "contiguous", **options})

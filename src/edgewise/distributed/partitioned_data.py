@@ -185,11 +185,13 @@ def partitioned(
     ranks.agree("rules", model.program.text())
     failure: EdgewiseError | None = None
     rank_of, inputs = torch.zeros(0, dtype=torch.int64), dict[str, Input]()
+    marks: list[tuple[str, str]] = []
     try:
         if type(model) is not Model:
             raise refusal("which groundings there are depends on values")
         inputs = model._reader.read_to_ground(dict(relations), model._one)
         held = {name: _keys(name, item) for name, item in inputs.items()}
+        marks = [(name, _mark(item)) for name, item in sorted(inputs.items())]
         if not isinstance(partition, Tensor):
             check_kind(partition)
         nodes = _count(partition, count, held.values())
@@ -198,8 +200,7 @@ def partitioned(
     except EdgewiseError as error:
         failure = error
     kind = partition if isinstance(partition, str) else "given"
-    marks = tuple((name, _mark(item)) for name, item in sorted(inputs.items()))
-    ranks.agree("relations or the partition", (marks, kind, count), failure)
+    ranks.agree("relations or the partition", (tuple(marks), kind, count), failure)
     first = torch.from_numpy(ranks.of_first(rank_of.numpy()))
     if not isinstance(partition, str):
         ranks.agree("the partition", rank_of.numpy().tobytes())
