@@ -42,11 +42,11 @@ class PartitionedData(Data):
     >>> from torch.distributed.device_mesh import init_device_mesh
     >>> from edgewise import Program, R, V
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h, fill=0.0)
+    >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
     >>> mesh = init_device_mesh("cpu", (1,))
     >>> data = model.ground(edge=[(0, 1), (1, 2)], mesh=mesh, partition="contiguous")
-    >>> data.nodes.tolist(), model(data, x=torch.tensor([1.0, 2.0, 3.0])[data.nodes]).tolist()
-    ([0, 1, 2], [0.0, 1.0, 2.0])
+    >>> data.nodes.tolist(), model(data, x=torch.tensor([1.0, 2.0, 3.0])[data.nodes]).data.tolist()
+    ([0, 1, 2], [1.0, 2.0])
     >>> dist.destroy_process_group()
     """
 
@@ -118,7 +118,7 @@ class PartitionedData(Data):
         >>> from torch.distributed.device_mesh import init_device_mesh
         >>> from edgewise import Program, R, V
         >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h, fill=0.0)
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
         >>> mesh = init_device_mesh("cpu", (1,))
         >>> data = model.ground(edge=[(0, 1)], mesh=mesh, partition="contiguous")
         >>> _ = model(data, x=torch.ones(2))
@@ -138,7 +138,7 @@ class PartitionedData(Data):
         >>> from torch.distributed.device_mesh import init_device_mesh
         >>> from edgewise import Program, R, V
         >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h, fill=0.0)
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
         >>> mesh = init_device_mesh("cpu", (1,))
         >>> data = model.ground(edge=[(0, 1)], mesh=mesh, partition="contiguous")
         >>> _ = model(data, x=torch.ones(2))
