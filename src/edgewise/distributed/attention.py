@@ -119,9 +119,11 @@ def attention_on_ranks(
 ) -> Tensor:
     """The rows of this rank of attention over the tokens of all ranks of a mesh; `failure` is why
     this rank cannot take part."""
-    given = isinstance(q, Tensor)
-    ranks = ranks_of(mesh, q.device if given else torch.device(getattr(mesh, "device_type", "cpu")))
-    each = q.shape[-2] if given and q.ndim > 1 else 0
+    is_tensor = isinstance(q, Tensor)
+    ranks = ranks_of(
+        mesh, q.device if is_tensor else torch.device(getattr(mesh, "device_type", "cpu"))
+    )
+    each = q.shape[-2] if is_tensor and q.ndim > 1 else 0
     home = Shards(each * ranks.count, ranks.count) if shards is None else shards
     key = _agreed(ranks, (q, k, v), graph, home, options, failure)
     pattern = arguments.check_graph(graph)
