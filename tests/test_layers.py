@@ -56,6 +56,7 @@ AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "kernels/attention/__init__.py": "with a mesh, a call is shared among ranks",
     "language/program.py": "a program is the front of every stage: solve, draw",
     "language/text_form/expressions.py": "a pattern in the text form is a graph",
+    "physical/data.py": "data can save itself",
     "module.py": "a model can save, explain, time and draw itself",
     "replay.py": "a sample of a model can be drawn",
     "reference/solution.py": "a solution can draw itself",

@@ -128,6 +128,20 @@ class Model(Execution):
             check_alike(data.facts, self.plan, self._one.dtype)
         return data
 
+    def load_data(self, path: str | Path) -> Data:
+        """The data that `data.save` wrote, for a model of the same rules: nothing is joined.
+
+        >>> import tempfile
+        >>> import torch
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+        >>> model.ground(x=torch.ones(2), edge=[(0, 1)]).save(path := tempfile.mkdtemp() + "/d")
+        >>> model.load_data(path)
+        <data: x, edge>
+        """
+        found: Data = import_module("edgewise.save").load_data(self, path)
+        return found
+
     def _refuse_on_mesh(self, facts: object, want: object) -> None:
         if facts is not None or want is not None:
             raise BadInput(
@@ -140,6 +154,7 @@ class Model(Execution):
         """Inputs, checked but not joined."""
         read = self._reader.read_to_ground(inputs, self._one)
         data = Data(self._number, read, self._reader.facts(facts), open=facts is None)
+        data.of = self._handle
         if data.samples is not None:
             data.batched = batched_inputs(self.plan, self._reader.arities, read)
         return data

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -63,6 +63,14 @@ def extend(grounder: Grounder, relation: str, parts: Iterable[Index]) -> None:
 
 def least_fixpoint(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -> None:
     """Derive the relations of `part`, which need one another, until nothing is new."""
+    if grounder.recorded is None:
+        _derive_all(grounder, bodies, part)
+    else:
+        derived = partial(_derive_all, grounder, bodies, part)
+        grounder.recorded.fixpoint(grounder, bodies, part, derived)
+
+
+def _derive_all(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -> None:
     found = _reachable(grounder, bodies, part)
     if found is not None:
         grounder.relations.update(found)

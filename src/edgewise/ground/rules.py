@@ -39,6 +39,7 @@ from edgewise.ground.join import (
     too_many_bytes,
 )
 from edgewise.ground.joiner import Joiner
+from edgewise.ground.recorded import RecordedJoins
 from edgewise.ground.reduce import Reduced, reduced
 from edgewise.ground.steps import steps_of
 from edgewise.language import nodes
@@ -143,6 +144,7 @@ class Grounder:
     lookups: Lookups = field(default_factory=Lookups)
     grounds: dict[Any, GroundRule] = field(default_factory=dict)
     masks: dict[Any, Any] = field(default_factory=dict)  # those of attention, lowered
+    recorded: RecordedJoins | None = None  # joins of earlier groundings
 
     def index(self, relation: str, arity: int) -> Index:
         found = self.relations.get(relation)
@@ -180,8 +182,15 @@ class Grounder:
     def _joined(self, key: Any, body: Body) -> Bindings:
         if key not in self.joins:
             read = [self._of(a) for a in body.literals if isinstance(a, nodes.Atom)]
-            self.joins[key] = read, distinct(self.bindings(body), body.visible)
+            if self.recorded is None:
+                found = self._distinct(body)
+            else:
+                found = self.recorded.bindings(self, body, lambda: self._distinct(body))
+            self.joins[key] = read, found
         return self.joins[key][1]
+
+    def _distinct(self, body: Body) -> Bindings:
+        return distinct(self.bindings(body), body.visible)
 
     def _read(self, literal: Literal) -> Grid | int | None:
         """Which keys a literal reads."""

@@ -19,6 +19,7 @@ from edgewise.ground.fixpoint import extend, least_fixpoint
 from edgewise.ground.index import Constants, Index, Keys, rows_of
 from edgewise.ground.join import too_many_bytes
 from edgewise.ground.magic_sets import Needed
+from edgewise.ground.recorded import RecordedJoins
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.ground.source import Source
 from edgewise.ground.topological import Cyclic, stages
@@ -100,17 +101,18 @@ def build(
     found: dict[Any, Any] | None = None,
     in_parts: bool = False,
     needed: Needed | None = None,
+    recorded: RecordedJoins | None = None,
 ) -> Executable:
     """Ground every rule of the plan over the sources.
 
     `shapes` are those of the values of sources; weights are needed for theirs only. The values of
     `volatile` ones may change. `memory` is the budget for values, `found` the shapes that rules
     were found to give before. `in_parts` if only parts of it are run, each with some rows; `needed`
-    are the atoms that are derived, where not all are.
+    are the atoms that are derived, where not all are. `recorded` are joins that are known.
     """
     lines = {line.relation: line for line in plan.lines}
     known = Shapes(weights, plan.aggregation, lines, dict(shapes), {} if found is None else found)
-    options = lift, volatile, memory, in_parts, needed
+    options = lift, volatile, memory, in_parts, needed, recorded
     builder = _Builder(plan, sources, constants, limit, known, *options)
     steps = tuple(builder.steps())
     return Executable(
@@ -165,6 +167,7 @@ class _Builder:
         memory: Values | None,
         in_parts: bool,
         needed: Needed | None,
+        recorded: RecordedJoins | None,
     ) -> None:
         self.needed = needed
         self.memory = memory
@@ -179,7 +182,7 @@ class _Builder:
         self.lines = {line.relation: line for line in plan.lines}
         domains: Mapping[str, Domain] = dict(plan.domains)
         relations = {name: source.index for name, source in sources.items()}
-        self.grounder = Grounder(constants, domains, relations, limit)
+        self.grounder = Grounder(constants, domains, relations, limit, recorded=recorded)
         self.refusals: dict[str, str] = {}
         self.fused = self._fusible()
         self.conditions = _conditions(plan.rules)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller, counted, safe_repr
+from edgewise.ground.recorded import RecordedJoins
 from edgewise.ground.source import Live
 from edgewise.inputs.facts import FactTables
 from edgewise.inputs.kinds import Input, ragged
@@ -128,7 +131,25 @@ class Data:
         self.prepared: dict[Any, ReadyCall] = {}  # calls like earlier ones
         self.volatile: frozenset[str] = frozenset()  # values that changed after grounding
         self._seen: dict[str, tuple[Live, Any]] = {}
+        self.of = ""  # the handle of its model
+        self.recorded: RecordedJoins | None = None  # of the file that it was read from
         self.handle = handle(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the inputs and the joins to one file that `model.load_data` reads: without joining.
+
+        What is joined once all shapes are known, at the first call, is saved after it. The rules
+        are joined again to be written: saving takes as long as grounding.
+
+        >>> import tempfile
+        >>> from edgewise import Program, R, V
+        >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.J, V.I))]).compile(R.h)
+        >>> data = model.ground(x=torch.tensor([1.0, 2.0]), edge=[(0, 1), (1, 2)])
+        >>> data.save(path := tempfile.mkdtemp() + "/graph.edgewise-data")
+        >>> model(model.load_data(path)).data.tolist()
+        [1.0, 2.0]
+        """
+        import_module("edgewise.save").save_data(self, path)
 
     def _output(self, model: Any, inputs: Mapping[str, Any], as_rows: bool) -> Returned:
         """What a model computes of the data of this rank; see `edgewise.distributed`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.ground.embeddings import with_stacks
+from edgewise.ground.recorded import RecordedJoins
 from edgewise.ground.rules import Grounder
 from edgewise.ground.source import has_negative_keys
 from edgewise.inputs.kinds import dense
@@ -183,6 +185,16 @@ def build_step(
     return _all_rows(model, grounding, device, data.hides)
 
 
+def joins_of(model: Compiled, data: Data) -> RecordedJoins:
+    """The joins behind all that was built for data, joined again unless they are recorded."""
+    again = copy(data)  # which has nothing built
+    again.recorded = found = data.recorded or RecordedJoins()
+    for shapes, dtype, device in data.built:
+        with untraced():
+            build_step(model, again, shapes, dtype, torch.device(device))
+    return found
+
+
 def build_samples(model: Compiled, data: Data, dtype: torch.dtype, device: torch.device) -> Step:
     """The step of which batches of samples are taken, each with the values that come with it."""
     how = GroundingMode(lift=False, bounded=False)
@@ -293,5 +305,6 @@ def _bound(
         "volatile": data.volatile,
         "memory": values if how.bounded else None,
         "found": model._shapes,
+        "recorded": data.recorded,
     }
     return PlanGrounder(prepared, weights, model.limit, options)
