@@ -97,7 +97,7 @@ def digest(tensor: Tensor) -> str:
     True
     """
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return hashlib.sha256(memoryview(flat.view(torch.uint8).numpy())).hexdigest()
+    return hashlib.sha256(flat.view(torch.uint8).numpy().data).hexdigest()
 
 
 def fits(found: Bindings, body: Body, grounder: Grounder) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -299,6 +300,13 @@ def read_one(name: str, item: Any, arity: int, dtype: torch.dtype = torch.float3
         found = reader(name, item)
         if found is not None:
             return found
+    if isinstance(item, str | PurePath) or type(item).__module__.startswith(("duckdb", "_duckdb")):
+        raise BadInput(
+            f"`{name}` is a {type(item).__name__}: tables in files and databases are read first",
+            caller(),
+            "read its keys, `rows(pyarrow.parquet.read_table(path))` or `rows(relation.arrow())`; "
+            "joins larger than memory are `edgewise.data.join`",
+        )
     raise BadInput(
         f"`{name}` has type {type(item).__name__}",
         caller(),
