@@ -5,6 +5,7 @@ import torch
 
 from edgewise import F, Program, R, V, data, rows
 from edgewise.data.errors import BadJoin, UnreadableSource
+from edgewise.inputs.errors import BadInput
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -109,3 +110,17 @@ def test_a_join_touches_no_other_file(files, tmp_path):
     assert [other.read_text() for other in others] == ["mine", "mine"]
     with pytest.raises(UnreadableSource, match="the result"):
         data.join(rule, {"e": files["e"][1]}, tmp_path / "no folder" / "out.parquet")
+
+
+def test_ground_says_how_tables_are_read(files):
+    import duckdb
+
+    pairs, path = files["e"]
+    model = Program([RULES["itself"]]).compile(R.out)
+    relation = duckdb.read_parquet(str(path))
+    for table in (path, str(path), relation):
+        with pytest.raises(BadInput, match=r"to_arrow_table.*edgewise\.data\.join"):
+            model.ground(e=table)
+    for table in (pq.read_table(path), relation.to_arrow_table()):
+        found = model.rows(model.ground(e=rows(table)))
+        assert torch.equal(found.index, model.rows(e=pairs).index)

@@ -304,8 +304,8 @@ def read_one(name: str, item: Any, arity: int, dtype: torch.dtype = torch.float3
         raise BadInput(
             f"`{name}` is a {type(item).__name__}: tables in files and databases are read first",
             caller(),
-            "read its keys, `rows(pyarrow.parquet.read_table(path))` or `rows(relation.arrow())`; "
-            "joins larger than memory are `edgewise.data.join`",
+            "read its keys, `rows(pyarrow.parquet.read_table(path))` or "
+            "`rows(relation.to_arrow_table())`; joins larger than memory are `edgewise.data.join`",
         )
     raise BadInput(
         f"`{name}` has type {type(item).__name__}",
