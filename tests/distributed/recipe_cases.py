@@ -14,8 +14,11 @@ import treebank_files
 from tiny_runs import RECIPES, SIZES, TEXTS
 
 from edgewise import EdgewiseError, training
+from edgewise.physical.weights import Layer
 from edgewise.training import checkpoint
 from edgewise.training.folder import rows
+from edgewise.training.ranks import ways
+from edgewise.training.ranks.ways import ShardedWeights
 
 STEPS = 4
 MORE = "training.ema=0.9", "training.accumulate=2", "training.batch=5", "training.measured=best"
@@ -136,6 +139,36 @@ def runs(rank, ranks, folder, cases):
         out = Path(folder) / f"{name}-{shard}-{ranks}"
         settings = [f"distributed.shard={shard}", *more]
         assert trained(Path(folder) / f"{name}.toml", out, *settings) == "end"
+
+
+def gathered_layers(rank, ranks, folder, layers):
+    """How many layers of a run under FSDP2 have complete weights while one runs, in forward and in
+    backward passes, and how many after a step."""
+    seen = {"forward": [], "backward": [], "after": []}
+
+    def watched(setup):
+        way = ShardedWeights(setup)
+        every = [one for one in setup.model.modules() if isinstance(one, Layer)]
+
+        def note(when):
+            complete = [all(not hasattr(p, "full_tensor") for p in x.parameters()) for x in every]
+            seen[when].append(sum(complete))
+
+        def noted(_, read, given):
+            note("forward")
+            for x in read[1:]:  # their gradients come while the layer is complete
+                if x.requires_grad:
+                    x.register_hook(lambda _: note("backward"))
+
+        for layer in every:
+            layer.register_forward_hook(noted, prepend=True)  # before FSDP2's, which shards again
+        setup.model.register_forward_pre_hook(lambda *_: note("after"), prepend=True)
+        return way
+
+    ways.WAYS["fsdp2"] = watched
+    more = f"model.layers={layers}", "distributed.shard=fsdp2"
+    assert trained(Path(folder) / "generate.toml", Path(folder) / "gathered", *more) == "end"
+    return {when: (min(found), max(found)) for when, found in seen.items()}
 
 
 def continued(rank, ranks, folder, shard, out, steps):

@@ -2,7 +2,7 @@
 
 import pytest
 from rank_harness import RANKS, on_ranks
-from recipe_cases import MORE, continued, differences, put, refused, runs, trained
+from recipe_cases import MORE, continued, differences, gathered_layers, put, refused, runs, trained
 
 pytest.importorskip("pymetis", reason="pymetis is not installed")
 
@@ -43,6 +43,14 @@ def test_a_run_on_ranks_is_that_of_one_process(folder, ranks, shard):
     for name in names:
         found = differences(folder / f"{name}-{shard}-{ranks}", folder / f"{name}-alone")
         assert found <= 1e-12, (name, found)
+
+
+def test_fsdp2_gathers_few_layers_at_once(folder):
+    """One; in a backward pass FSDP2 may have the next as well."""
+    for found in on_ranks(gathered_layers, 2, str(folder), 6):
+        assert found["forward"] == (1, 1)
+        assert 1 <= found["backward"][0] <= found["backward"][1] <= 2
+        assert found["after"] == (0, 0)
 
 
 def test_other_numbers_of_ranks_continue_a_run(folder):
