@@ -113,6 +113,10 @@ CASES = {
         ],
         {"edge": EDGES, "x": randn(4, 2)},
     ),
+    "one tensor twice": (
+        [(R.h(V.X) <= (R.x(V.X)["w":2, 2], R.y(V.X), R._edge(V.X, V.Y))) | [F.sum]],
+        dict.fromkeys(["x", "y"], randn(8, 2)[::2]) | {"edge": EDGES},
+    ),
     "empty": (TWO_HOPS, {"edge": EDGES[:, :0], "x": randn(4, 2)}),
     "numbers": (
         [

@@ -120,7 +120,7 @@ def _refusal(data: Data) -> tuple[str, str] | None:
             )
     if not data.built:
         return (
-            "nothing is joined yet: the shapes of some inputs come with the first call",
+            "nothing is joined yet: some relations are not given, and may come with a call",
             "call the model once, `model(data, ...)`, then save",
         )
     return None
@@ -131,11 +131,15 @@ class _DataWriter:
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
+        self._written: set[int] = set()  # where their numbers are in memory
 
     def tensor(self, tensor: Tensor) -> int:
         own = tensor.detach().cpu().contiguous()
-        shared = own.untyped_storage().nbytes() != own.numel() * own.itemsize or tensor is own
-        self.tensors.append(own.clone() if shared else own)
+        memory = own.untyped_storage()
+        if memory.nbytes() != own.numel() * own.itemsize or memory.data_ptr() in self._written:
+            own = own.clone()  # a file holds no tensors that share memory
+        self._written.add(own.untyped_storage().data_ptr())
+        self.tensors.append(own)
         return len(self.tensors) - 1
 
     def input(self, item: Input) -> dict[str, Any]:
