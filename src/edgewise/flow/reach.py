@@ -51,7 +51,7 @@ class Reach:
     >>> program = Program([R.h(V.I) <= (R.x(V.J), V.J <= V.I, V.I - V.J <= 2)])
     >>> found = program.reaches(R.h(V.I), R.x(V.J))
     >>> found.bounds("I", "J"), found.hops("x"), bool(found)
-    ((-0.0, 2.0), 0, True)
+    ((0.0, 2.0), 0, True)
     """
 
     end: nodes.Atom
@@ -78,7 +78,8 @@ class Reach:
         a, b = f"v{later}", f"v{earlier}"
         tables = [path.table for path in self.paths]
         least = min((-t.get((b, a), math.inf) for t in tables), default=math.inf)
-        return least, max((t.get((a, b), math.inf) for t in tables), default=-math.inf)
+        most = max((t.get((a, b), math.inf) for t in tables), default=-math.inf)
+        return least + 0.0, most + 0.0  # integers and -0.0 are printed like all others
 
     def hops(self, relation: str) -> int | None:
         """The most atoms of a relation on a path; None where recursion sets no bound.
