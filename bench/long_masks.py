@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from measure import write, written
+from measure import commit, write, written
 
 from edgewise import R, V
 from edgewise.graphs import causal, window
@@ -63,27 +63,30 @@ def measured(name, n):
     start = time.process_time()
     data = model.ground(**inputs)
     explained = model.explain(data, h=x, stage="kernels").to_json()["kernels"]
-    row = {"mask": name, "tokens": n, "plan_cpu_s": round(time.process_time() - start, 2)}
+    row = {"mask": name, "tokens": n, "commit": commit()}
+    row["plan_cpu_s"] = round(time.process_time() - start, 2)
     step = explained["relations"][-1]["steps"][0]
     row |= {"pairs": step["pairs"], "kernel": step["kernel"], "chosen": step["mask"][0]}
     row["plan_mb"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
-    print(row, flush=True)
+    kept(row)  # a step that is interrupted leaves the plan
     for number in range(1 if name == "two speakers" and n > 100_000 else 2):
         start = time.process_time()
         loss = model(data, h=x).square().mean()
         loss.backward()
         row[f"step_{number}_cpu_s"] = round(time.process_time() - start, 2)
     row["peak_mb"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
-    row["loss"] = float(loss.detach())
-    return row
+    kept(row | {"loss": float(loss.detach())})
+
+
+def kept(row):
+    print(row, flush=True)
+    write("long_masks", {**written("long_masks"), f"{row['mask']}, {row['tokens']:,} tokens": row})
 
 
 def main():
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     if len(sys.argv) > 2:
-        row = measured(sys.argv[2], n)
-        print(row, flush=True)
-        write("long_masks", {**written("long_masks"), f"{sys.argv[2]}, {n:,} tokens": row})
+        measured(sys.argv[2], n)
         return
     for name in CASES:  # each in a process of its own, for its memory
         subprocess.run([sys.executable, __file__, str(n), name], check=True)
