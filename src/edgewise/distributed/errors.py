@@ -29,11 +29,15 @@ class RanksDiffer(EdgewiseError):
 
 
 class NotDistributed(EdgewiseError):
-    """Some options of one process have no counterpart on many ranks."""
+    """Some calls of one process have no counterpart on many ranks."""
 
     code = "not-distributed"
-    example = "attention(q, k, v, window(3), mesh=4, return_weights=True)"
-    instead = "attention(q, k, v, window(3), return_weights=True)"
+    example = (
+        "from edgewise.distributed import on_mesh\n"
+        "program = Program([R.h(V.I) <= R.x(V.I), R.g(V.I) <= R.h(V.I)])\n"
+        "on_mesh(program.compile([R.h, R.g]), mesh=None)"
+    )
+    instead = "Program([R.h(V.I) <= R.x(V.I), R.g(V.I) <= R.h(V.I)]).compile(R.g)"
 
 
 def not_compiled(item: object) -> NotDistributed:
