@@ -58,6 +58,7 @@ MOVED = 64.0  # the cost of moving a token
 GOOD = 2.0  # the cost of a pair in an order that leaves little to gain
 SMALL = 1 << 26  # pairs that are tested in less time than many runs are found
 MOST_RUNS = 1 << 16
+MOST_LISTED = 1 << 24  # runs of an order: some hundred bytes each while they are combined
 MOST_TESTED = 1 << 32  # pairs, one by one or in blocks
 SHORT = 64  # pairs for each token, in a list to begin with
 AS_THEY_ARE = "as they are"
@@ -218,7 +219,7 @@ def _cheapest(read: Read, n: int, m: int, sort: bool) -> LoweredMask:
     """
     plain = (AS_THEY_ARE, Order(np.arange(n), np.arange(m)))
     estimates = [_estimate(read, n, m, *one) for one in (*(_orders(read) if sort else ()), plain)]
-    most = MOST_RUNS if n * m <= SMALL else 32 * (n + m)
+    most = MOST_RUNS if n * m <= SMALL else min(32 * (n + m), MOST_LISTED)
     found: list[Candidate] = []
     lines: list[str] = []
     for one in sorted(estimates, key=lambda one: (one.cost, one.moves)):
