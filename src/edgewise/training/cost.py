@@ -1,4 +1,4 @@
-"""What a run will cost: weights, FLOPs and memory, before it starts."""
+"""What a run will cost: weights, FLOPs, memory, and what ranks send, before it starts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from edgewise.distributed import Shards, partition_of, quality, scale
+from edgewise.distributed.present import size
+from edgewise.inputs.kinds import numbers
+from edgewise.training.data.batches import Batch
+from edgewise.training.data.graph_corpus import NODE
 from edgewise.training.folder import data_folder
 from edgewise.training.randomness import seed_of
 from edgewise.training.ranks.group import started_ranks
-from edgewise.training.ranks.plan import rank_plan
+from edgewise.training.ranks.ways import check_ranks, token_shards
 from edgewise.training.recipe import Recipe, check_recipe
 from edgewise.zoo.layers import AGGREGATED
 
 BACKWARD = 2  # gradients of inputs and of weights cost as much as the forward pass, each
 MOMENTS = 2  # of AdamW
+ITEMS = {"float64": 8, "bfloat16": 2, "float16": 2}  # bytes of a number that is sent
+SHOWN = 8  # ranks that are listed
+STATE = ("weights", "gradients", "optimiser", "average")  # what FSDP2 shards
+Memory = dict[str, int]
 COST = "cost.json"  # of a run: weights, FLOPs of a step, pairs of attention
 
 
@@ -65,8 +74,7 @@ def estimate(recipe: Recipe, *, data: str | Path | None = None) -> Estimate:
     two = _first(corpus, batch)
     count = len(next(iter(two.values())))
     parameters = sum(p.numel() for p in model.parameters())
-    size = 8 if how.precision == "float64" else 4
-    weights = size * parameters
+    weights = (8 if how.precision == "float64" else 4) * parameters
     activations = stored_bytes(recipe, model, two) * rows // count
     if how.precision in ("bfloat16", "float16"):
         activations //= 2
@@ -163,3 +171,64 @@ def stored_bytes(recipe: Recipe, model: nn.Module, batch: dict[str, Tensor]) -> 
         loss = recipe.objective.loss(model.train(), batch)
     del loss
     return sum(stored.values())
+
+
+def rank_plan(
+    recipe: Recipe, ranks: int, corpus: Any, model: Any, batch: Batch, memory: Memory
+) -> tuple[tuple[str, ...], Memory]:
+    """Lines about the ranks, and the memory of the one with most."""
+    check_ranks(recipe, ranks)
+    if ranks == 1:
+        return (), memory
+    lines, shares = _parts(recipe, ranks, corpus, model, batch, memory["gradients"])
+    part = max(shares) / max(sum(shares), 1)
+    found = memory | {"activations": int(memory["activations"] * part)}
+    if recipe.distributed.shard == "fsdp2":
+        found |= {name: -(-memory[name] // ranks) for name in STATE}
+    return tuple(lines), found
+
+
+def _parts(
+    recipe: Recipe, ranks: int, corpus: Any, model: Any, batch: Batch, weights: int
+) -> tuple[list[str], list[int]]:
+    """The lines, and how much of the work each rank has; `weights` is in bytes."""
+    shard = recipe.distributed.shard
+    title = f"{ranks} ranks, {shard}:"
+    if shard == "context":
+        shards = token_shards(recipe, corpus.context, ranks)
+        found = scale(
+            model.program,
+            tokens=corpus.context,
+            ranks=ranks,
+            itemsize=ITEMS.get(recipe.training.precision, 4),
+            token=numbers(batch["token"]),
+        )
+        sent = f"attention receives {size(found.received)} in a forward pass, {_reduced(weights)}"
+        shares = [shards.count(rank) for rank in range(ranks)]
+        return [f"{title} tokens of a text {_listed(shares)}; {sent}"], shares
+    if shard == "graph" and corpus.level == NODE:
+        edge, nodes = corpus.graphs[0].edge, corpus.graphs[0].nodes
+        partition = partition_of(recipe.distributed.partition, nodes, ranks, edge)
+        cut = quality(partition, edge.flip(0), ranks)
+        shares = [int((partition == rank).sum()) for rank in range(ranks)]
+        sent = f"at most {cut.halo} rows of others for each hop, {cut.cut:.0%} of the edges cut"
+        return [f"{title} nodes {_listed(shares)}; {sent}; {_reduced(weights)}"], shares
+    shares = [Shards(corpus.count(batch), ranks).count(rank) for rank in range(ranks)]
+    sent = _reduced(weights)
+    if shard == "fsdp2":
+        sent = f"{size(weights)} of weights are gathered in each pass, gradients are scattered"
+    return [f"{title} examples of a batch {_listed(shares)}; {sent}"], shares
+
+
+def _reduced(weights: int) -> str:
+    return f"{size(weights)} of gradients are added up in each step"
+
+
+def _listed(shares: list[int]) -> str:
+    """How much each rank has.
+
+    >>> _listed([3, 2, 2])
+    '3 + 2 + 2'
+    """
+    more = " + ..." if len(shares) > SHOWN else ""
+    return " + ".join(map(str, shares[:SHOWN])) + more

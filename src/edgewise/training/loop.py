@@ -26,10 +26,9 @@ from edgewise.training.logs import Logs
 from edgewise.training.objectives.objective import Average
 from edgewise.training.randomness import deterministic, seed_of
 from edgewise.training.ranks.group import ALONE, RankGroup, joined
-from edgewise.training.ranks.start import same_run, shared_corpus
 from edgewise.training.ranks.ways import Setup, way_of
 from edgewise.training.recipe import Recipe, check_recipe
-from edgewise.training.resuming import same_recipe
+from edgewise.training.resuming import same_recipe, same_run, shared_corpus
 from edgewise.training.run_state import RunState
 
 BEST = "best.safetensors"

@@ -1,18 +1,25 @@
-"""What a run is resumed with: its own recipe, data and tokenizer, or it is refused."""
+"""What a run starts with: one recipe, data and tokenizer, on all ranks and when resumed."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from edgewise.errors import Span
 from edgewise.graphs.drawing import require_package
+from edgewise.save.archive import digest
 from edgewise.training import model_files
 from edgewise.training.data.tokens import opened
 from edgewise.training.errors import OtherRecipe
 from edgewise.training.folder import RECIPE
 from edgewise.training.recipe import Recipe, load
+
+if TYPE_CHECKING:
+    from edgewise.training.ranks.group import RankGroup
 
 SHOWN = 6  # differences that an error lists
 
@@ -61,3 +68,44 @@ def tokenizer_of_run(out: Path, recipe: Recipe) -> Any:
         return None
     require_package("tokenizers")
     return opened(out / model_files.TOKENIZER)[0]
+
+
+def shared_corpus(ranks: RankGroup, recipe: Recipe, where: Path, out: Path) -> Any:
+    """The data of a run; the first rank learns its tokenizer, or has that of a resumed run."""
+
+    def first() -> Any:
+        return recipe.data.read(where, tokenizer_of_run(out, recipe))
+
+    corpus = ranks.on_first(first)
+    learned = getattr(corpus, "tokenizer", None)
+    text = ranks.of_first(None if learned is None else learned.to_str())
+
+    def other() -> Any:
+        return recipe.data.read(where, None if text is None else _read(text))
+
+    return ranks.each(lambda: corpus if ranks.is_first else other())
+
+
+def _read(text: str) -> Any:
+    from tokenizers import Tokenizer
+
+    found = Tokenizer.from_str(text)
+    found.no_padding()
+    found.no_truncation()
+    return found
+
+
+def same_run(ranks: RankGroup, recipe: Recipe, corpus: Any, program: Any) -> None:
+    """Refuse ranks that would train another run than the first."""
+    if ranks.is_alone:
+        return
+    tokenizer = getattr(corpus, "tokenizer", None)
+    rules = ranks.each(lambda: program.program.text())
+    about = {
+        "data": corpus.fingerprint,
+        "tokenizer": "" if tokenizer is None else digest(tokenizer.to_str().encode()),
+        "rules": digest(rules.encode()),
+        "torch": torch.__version__,
+        "edgewise": sys.modules["edgewise"].__version__,
+    }
+    ranks.agree(recipe.json() | {"rank": about})

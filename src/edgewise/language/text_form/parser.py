@@ -1,8 +1,10 @@
-"""Reads the statements of the text form: rules, facts, relation lines and stacks."""
+"""Reads the statements of the text form: rules, facts, relation lines, stacks and imports."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from edgewise.errors import EdgewiseError, raise_all
@@ -10,7 +12,6 @@ from edgewise.language import blocks, nodes, operators, program, statements
 from edgewise.language.specials import SPECIALS
 from edgewise.language.text_form import published
 from edgewise.language.text_form.expressions import atom, item, relation_name
-from edgewise.language.text_form.imports import TEXT, imported, is_import
 from edgewise.language.text_form.lists import (
     LEARNABLE,
     OFFSET,
@@ -22,8 +23,14 @@ from edgewise.language.text_form.lists import (
     starts_list,
 )
 from edgewise.language.text_form.samples import refuse_lists
-from edgewise.language.text_form.tokens import MAX_ERRORS, BadSyntax, Cursor, SourceText
+from edgewise.language.text_form.tokens import MAX_ERRORS, BadSyntax, Cursor, SourceText, unquoted
 from edgewise.language.text_form.values import NUMBERS, STARTS, integer, placed, text_of, weight
+
+TEXT = "<text>"  # the file of a program that is not in one
+IMPORT = re.compile(
+    r"import[ \t]+(\"[^\"\n]*\"|'[^'\n]*'|[^\s:(\"'%][^\s%]*)[ \t]*(?:%[^\n]*)?\r?(?=\n|$)"
+)
+MOST_FILES = 50  # that import one another
 
 
 class NotSupported(EdgewiseError):
@@ -106,8 +113,8 @@ def _skip_list(cursor: Cursor) -> None:
 
 def _statement(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes.Statement]:
     first, second, third = cursor.token, cursor.ahead(), cursor.ahead(2)
-    if is_import(cursor):
-        inner = imported(cursor)
+    if _is_import(cursor):
+        inner = _imported(cursor)
         found = _statements(inner, options)
         cursor.errors += inner.errors
         return found
@@ -313,3 +320,47 @@ def _outputs(cursor: Cursor) -> tuple[str, ...]:
         return (relation_name(cursor),)
     why = "outputs are separated by `,` and closed by `)`"
     return tuple(cursor.separated(")", lambda: relation_name(cursor), why))
+
+
+def _is_import(cursor: Cursor) -> bool:
+    """True at a line `import ./other.rules`, which stands for the statements of that file."""
+    token = cursor.token
+    return (
+        token.text == "import"
+        and cursor.starts_line() | (cursor.position == 0)
+        and bool(IMPORT.match(cursor.source.text, token.start))
+    )
+
+
+def _imported(cursor: Cursor) -> Cursor:
+    """A cursor at the start of the file that the line names, relative to the file it stands in."""
+    first = cursor.token
+    match = IMPORT.match(cursor.source.text, first.start)
+    assert match is not None
+    place = cursor.source.span(*match.span(1))
+    while cursor.token.start < match.end() and cursor.kind != "end":
+        cursor.next()
+    written = unquoted(match[1]) if match[1][0] in "\"'" else match[1]
+    if cursor.source.file == TEXT:
+        raise cursor.mistake(
+            "a text that is not in a file cannot import one", place, "write `Program.load(path)`"
+        )
+    here = Path(cursor.source.file)
+    try:
+        path = (here.parent / written).resolve()
+        source = path.read_text(encoding="utf-8")
+    except (OSError, ValueError, RuntimeError) as problem:  # a loop of links is a RuntimeError
+        why = problem.strerror if isinstance(problem, OSError) else problem
+        raise cursor.mistake(
+            f"cannot read `{written}`: {why}", place, f"paths are relative to `{here.name}`"
+        ) from None
+    files = cursor.files or (here.resolve(),)
+    if path in files or len(files) >= MOST_FILES:
+        raise cursor.mistake(
+            f"`{written}` imports itself" if path in files else "too many imports in one another",
+            place,
+            "leave out one of the `import` lines",
+        )
+    inner = Cursor(SourceText(source, str(here.parent / written)))
+    inner.published, inner.files = cursor.published, (*files, path)
+    return inner
