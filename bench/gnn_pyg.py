@@ -1,7 +1,10 @@
 """Graph networks of the zoo against PyG on a CPU: a layer, d = 64 unless D says so, both ways.
 
 PYTHONPATH=src:bench python bench/gnn_pyg.py [model ...]     results of other models are kept
-D=16 PYTHONPATH=src:bench python bench/gnn_pyg.py gine       another width; those of 64 are kept
+D=16 GRAPH=power_law PYTHONPATH=src:bench python bench/gnn_pyg.py gine     another width and graph
+
+Edges are drawn evenly, or with ends of degrees as in nature: node k of a shuffled order is drawn
+(k + 1)^-0.7 as often as the first. SIZES=10000 runs the smaller graph alone.
 
 The runs alternate, so that a busy machine disturbs all of them alike. Times are the median on the
 clock, and the least of the process, which others disturb least; THREADS=1 makes the latter exact,
@@ -11,6 +14,7 @@ because threads that wait for each other count as work. GatedGCN, which PyG lack
 
 import json
 import os
+import pathlib
 import statistics
 import sys
 import time
@@ -28,7 +32,8 @@ with warnings.catch_warnings():
     from torch_geometric import nn as pyg
 
 D, HEADS, TYPES = int(os.environ.get("D", 64)), 4, 4
-SIZES = ((10_000, 100_000), (100_000, 1_000_000))
+GRAPH = os.environ.get("GRAPH", "even")
+SIZES = [int(n) for n in os.environ.get("SIZES", "10000,100000").split(",")]
 M = D // HEADS
 
 
@@ -181,10 +186,18 @@ MODELS = {
 }
 
 
+def ends(n, e):
+    """One end of each of `e` edges."""
+    if GRAPH == "even":
+        return torch.randint(n, (e,))
+    often = torch.arange(1, n + 1, dtype=torch.float64) ** -0.7
+    return torch.randperm(n)[torch.multinomial(often, e, replacement=True)]
+
+
 def drawn(n, e):
     """Distinct edges (i, j) without loops, in key order, and a type for each."""
     torch.manual_seed(0)
-    codes = torch.unique(torch.randint(n * n, (e,)))
+    codes = torch.unique(ends(n, e) * n + ends(n, e))
     i, j = codes // n, codes % n
     kept = i != j
     return i[kept], j[kept], torch.randint(TYPES, (int(kept.sum()),))
@@ -205,7 +218,8 @@ def both(model, leaves, weight):
 def alternated(way, runs, weight):
     """Name → seconds on the clock and of the process, for runs one after another in turn."""
     found = {name: [] for name in runs}
-    for repeat in range(REPEATS + 2):
+    repeats = REPEATS if len(weight) > 50_000 else 3 * REPEATS
+    for repeat in range(repeats + 2):
         for name, (model, leaves) in runs.items():
             start, used = time.perf_counter(), time.process_time()
             way(model, leaves, weight)
@@ -222,9 +236,9 @@ def least_process(seconds):
     return min(used for _, used in seconds)
 
 
-def compare(name, n, e):
+def compare(name, n):
     program, conv, named = MODELS[name]()
-    i, j, types = drawn(n, e)
+    i, j, types = drawn(n, 10 * n)
     x = torch.randn(n, D, requires_grad=True)
     given = (torch.stack([j, i]), types) if name == "rgcn" else (torch.stack([j, i]),)
     values = torch.randn(len(i), EDGES[name]) if name in EDGES else None
@@ -246,7 +260,7 @@ def compare(name, n, e):
         "pyg": (lambda: conv(x, *given), theirs),
         "pyg_compiled": (lambda: compiled(x, *given), theirs),
     }
-    row = {"model": name, "d": D, "n": n, "edges": len(i)}
+    row = {"model": name, "graph": GRAPH, "d": D, "n": n, "edges": len(i)}
     weight = torch.randn(n, D)
     for way in (forward, both):
         times = alternated(way, runs, weight)
@@ -262,20 +276,25 @@ def main():
     torch.set_num_threads(int(os.environ.get("THREADS", 2)))
     names, rows = sys.argv[1:] or list(MODELS), []
     for name in names:
-        for n, e in SIZES:
+        for n in SIZES:
             torch._dynamo.reset()
             how = {"threads": torch.get_num_threads(), "commit": commit()}
-            rows.append(compare(name, n, e) | {"load": os.getloadavg()[0]} | how)
+            rows.append(compare(name, n) | {"load": os.getloadavg()[0]} | how)
             print({k: v for k, v in rows[-1].items()}, flush=True)
-    rows += [row for row in known() if row["model"] not in names or row["d"] != D]
-    write("gnn_pyg", sorted(rows, key=lambda row: (list(MODELS).index(row["model"]), row["d"])))
+    again = {key(row) for row in rows}
+    write("gnn_pyg", sorted(rows + [row for row in known() if key(row) not in again], key=key))
+
+
+def key(row):
+    return (list(MODELS).index(row["model"]), row["graph"], row["d"], row["n"])
 
 
 def known():
     """The rows of the last run, each with its commit."""
-    path = RESULTS / "gnn_pyg.json"
-    found = json.loads(path.read_text()) if path.exists() else {"results": []}
-    return [{"d": 64, "threads": 2, "commit": found["commit"]} | row for row in found["results"]]
+    path = pathlib.Path(os.environ.get("OUT", RESULTS)) / "gnn_pyg.json"
+    found = json.loads(path.read_text()) if path.exists() else {"commit": commit(), "results": []}
+    usual = {"graph": "even", "d": 64, "threads": 2, "commit": found["commit"]}
+    return [usual | row for row in found["results"]]
 
 
 if __name__ == "__main__":
