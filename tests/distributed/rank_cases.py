@@ -128,6 +128,39 @@ def moved_queries(rank, ranks):
     return found
 
 
+def in_blocks(rank, ranks):
+    """Blocks of queries and keys, which are cheaper from about sixteen ranks on, on these."""
+    from edgewise.distributed import rank_plan, ways
+
+    mesh, found = init_device_mesh("cpu", (ranks,)), {}
+    plans = plans_of(ranks_of(mesh, torch.device("cpu")))
+
+    def blocks_alone(graph, home, sizes):
+        groups = 2 if sizes.by_heads and sizes.shared == 2 and home.ranks > 2 else 1
+        part = ways.SharedPart(graph, home, groups, home.ranks // groups // (home.ranks // 4 or 1))
+        return [ways.Way(ways.BLOCKS, (part,))]
+
+    scored = {"dropout": 0.3, "score": softcap(2.0) + 0.01 * I * J}
+    lengths = {"lengths": torch.tensor([30, 41])}
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (ways, rank_plan):
+            patch.setattr(module, "ways_of", blocks_alone)
+        for number, graph in enumerate([*GRAPHS, FAMILIES[1]]):
+            order = ({}, {"step": 3}, {"paired": True}, {"cuts": (1,) * (ranks - 1)})[number % 4]
+            shards = Shards(N, ranks, **order)
+            heads = ((1, 1), (4, 2))[number % 2]
+            for options in ({}, (scored, lengths)[number % 2]):
+                far, sent, back = differences(rank, mesh, graph, shards, heads, options)
+                found[str(graph), len(options)] = far
+                if not isinstance(graph, per_sample):
+                    plan = next(reversed(plans.values()))
+                    assert plan.decision.way.kind == "blocks"
+                    check_bytes(rank, graph, shards, plan, sent, back)
+                    computed = communication(graph, sizes=plan.sizes, shards=shards)
+                    assert computed.pairs.sum() == graph.count(N)
+    return found
+
+
 def order_of_events(rank, ranks):
     """What a call does: sends ("keys", ...), waits for them and computes, in order."""
     from edgewise.distributed import collectives, local_attention

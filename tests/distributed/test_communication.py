@@ -57,7 +57,7 @@ def test_a_rank_plans_a_million_tokens_at_once():
 
 
 def test_causal_attention_is_balanced_by_pairs_of_pieces():
-    skewed = communication(causal(), tokens=4096, ranks=8)
-    even = communication(causal(), tokens=4096, ranks=8, shards=Shards(4096, 8, paired=True))
-    assert skewed.imbalance > 1.8
+    skewed = communication(causal(), tokens=4096, ranks=4)
+    even = communication(causal(), tokens=4096, ranks=4, shards=Shards(4096, 4, paired=True))
+    assert skewed.imbalance > 1.7
     assert even.imbalance == pytest.approx(1.0)

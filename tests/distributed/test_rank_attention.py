@@ -6,6 +6,7 @@ from rank_cases import (
     every_graph,
     every_term,
     half_precision,
+    in_blocks,
     mistakes,
     moved_queries,
     one_rank_needs_no_gradient,
@@ -48,6 +49,13 @@ def test_queries_may_be_computed_on_other_ranks(ranks):
     if ranks > 2:
         moved = {name for one in found for name, (_, other) in one.items() if other}
         assert len({graph for graph, *_ in moved}) >= 5, moved
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_blocks_of_queries_and_keys_are_merged(ranks):
+    for found in on_ranks(in_blocks, ranks):
+        assert len(found) == 30
+        assert max(found.values()) <= 1e-12, found
 
 
 def test_rows_are_sent_before_anything_is_computed():

@@ -73,6 +73,19 @@ def group_needs(graph: Pattern, home: Shards, rank: int, groups: int) -> Needs:
     return _read_by(graph, home.n, tokens)
 
 
+def block_needs(home: Shards, rank: int, groups: int, columns: int) -> Needs:
+    """The block of queries and keys of a rank, of one group of heads: pairs of pieces, so that
+    blocks of a causal graph have as many pairs.
+
+    >>> found = block_needs(Shards(16, 4), 1, 1, 2)
+    >>> found.queries.list().tolist(), found.keys.list().tolist()
+    ([0, 1, 2, 3, 12, 13, 14, 15], [4, 5, 6, 7, 8, 9, 10, 11])
+    """
+    row, column = divmod(rank // groups, columns)
+    queries = Shards(home.n, home.ranks // groups // columns, paired=True)
+    return Needs(Shards(home.n, columns, paired=True).tokens(column), queries=queries.tokens(row))
+
+
 def _read_by(graph: Pattern, n: int, queries: TokenSet) -> Needs:
     """Those of some queries that have keys, and these."""
     if not queries.count:

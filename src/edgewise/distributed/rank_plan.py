@@ -20,11 +20,18 @@ from edgewise.distributed.local_graphs import (
 )
 from edgewise.distributed.needs import Needs
 from edgewise.distributed.rank_parts import ExchangePart, Fetch, RankPart
-from edgewise.distributed.relayout import HeadGroups, MovedQueries
+from edgewise.distributed.relayout import HeadGroups, MovedQueries, QueryKeyBlocks
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.split_queries import SplitQueries
 from edgewise.distributed.token_sets import TokenSet
-from edgewise.distributed.traffic import Counts, RowSizes, grouped_back, moved_back, part_back
+from edgewise.distributed.traffic import (
+    Counts,
+    RowSizes,
+    block_back,
+    grouped_back,
+    moved_back,
+    part_back,
+)
 from edgewise.distributed.ways import (
     GATHER,
     Decision,
@@ -107,7 +114,7 @@ class _PartBuilder:
 
     def part(self, part: SharedPart, needs: Needs, counts: Counts, way: Way) -> list[RankPart]:
         """Of a way that exchanges keys."""
-        if part.groups > 1 or part.shards != self.home:
+        if part.groups > 1 or part.columns > 1 or part.shards != self.home:
             return [self._moved(part, needs, counts)]
         if way.kind == GATHER:
             everything = TokenSet.of([0], [self.home.n])
@@ -172,12 +179,16 @@ class _PartBuilder:
         attention = LocalAttention(graph, needs.queries.list(), needs.keys.list())
         sent = np.zeros(self.ranks.count, np.int64)  # of other ranks it is not known
         sent[rank] = sum(keys.sent) - keys.sent[rank]
-        if groups > 1:
+        if part.columns > 1:
+            back = block_back(counts, sent, sizes, groups)
+        elif groups > 1:
             back = grouped_back(counts, sent, sizes, groups)
         else:
             back = moved_back(counts, sent, sizes)
         for kind, size in back.items():
             self._add(kind, int(size[rank]))
+        if part.columns > 1:
+            return QueryKeyBlocks(queries, keys, attention, groups, sizes.batch)
         if groups > 1:
             return HeadGroups(queries, keys, attention, groups, sizes.batch)
         return MovedQueries(queries, keys, attention)

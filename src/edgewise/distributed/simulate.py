@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.distributed.errors import BadShards
-from edgewise.distributed.local_graphs import rows_of_tokens
+from edgewise.distributed.local_graphs import on_keys, rows_of_tokens
 from edgewise.distributed.needs import Needs
 from edgewise.distributed.present import BANDWIDTHS, table
 from edgewise.distributed.shards import Shards
@@ -19,6 +19,7 @@ from edgewise.distributed.traffic import (
     RowSizes,
     Traffic,
     added,
+    block_back,
     counts_of,
     gather_back,
     gather_traffic,
@@ -29,6 +30,7 @@ from edgewise.distributed.traffic import (
     worst,
 )
 from edgewise.distributed.ways import (
+    BLOCKS,
     GATHER,
     HEADS,
     Decision,
@@ -83,11 +85,12 @@ class Communication:
     def received_back(self) -> dict[str, Ints]:
         """The same in a backward pass: gradients of keys go back to their ranks."""
         home, sizes, way = self.home, self.sizes, self.decision.way
-        if way.kind == HEADS:
+        if way.kind in (HEADS, BLOCKS):
             (part,) = way.parts
             needs = self.needs[part]
             counts, sent = counts_of(needs, home), _sent(needs, home)
-            return grouped_back(counts, sent, sizes, part.groups)
+            back = grouped_back if way.kind == HEADS else block_back
+            return back(counts, sent, sizes, part.groups)
         if way.kind == GATHER:
             return gather_back(home, sizes)
         found: list[Traffic] = []
@@ -136,6 +139,10 @@ class Communication:
             total = np.repeat(of_ranks.reshape(-1, part.groups).sum(1), part.groups)
             rest = np.arange(count) % part.groups  # of groups that have as many pairs
             return (total + rest) // part.groups
+        if self.decision.way.kind == BLOCKS:
+            (part,) = self.decision.way.parts
+            total = np.repeat(_pairs_of_blocks(part, self.needs[part]), part.groups)
+            return (total + np.arange(count) % part.groups) // part.groups
         out = np.zeros(count, np.int64)
         for part in self.decision.way.parts:
             out += _pairs(part, self.needs[part])
@@ -257,6 +264,14 @@ def _sent(needs: list[Needs], home: Shards) -> Ints:
     low, high, cover = coverage([one.keys - home.tokens(r) for r, one in enumerate(needs)])
     owner, times = home.owner(ranges(low, high - low)), np.repeat(cover, high - low)
     return np.bincount(owner, times, minlength=home.ranks).astype(np.int64)
+
+
+def _pairs_of_blocks(part: SharedPart, needs: list[Needs]) -> Ints:
+    """Of every block, of all heads."""
+    n = part.shards.n
+    blocks = needs[:: part.groups]
+    found = [on_keys(rows_of_tokens(part.graph, n, one.queries), one.keys) for one in blocks]
+    return np.array([rows.count() for rows in found], np.int64)
 
 
 def _pairs(part: SharedPart, needs: list[Needs]) -> Ints:

@@ -115,6 +115,19 @@ def grouped_back(counts: Counts, sent: Ints, sizes: RowSizes, groups: int) -> di
     return {"heads back": (counts.queries * sizes.out + back) // groups}
 
 
+def block_traffic(counts: Counts, sizes: RowSizes, groups: int) -> dict[str, Ints]:
+    """Of one group of heads of a block of queries and keys: they go there, partial results back."""
+    there = counts.queries * sizes.query + counts.keys * sizes.key
+    return {"blocks": (there + counts.returned * sizes.part) // groups}
+
+
+def block_back(counts: Counts, sent: Ints, sizes: RowSizes, groups: int) -> dict[str, Ints]:
+    """Outputs and their gradients there, those of queries and keys back; `sent` keys of each
+    rank."""
+    back = counts.returned * sizes.query + sent * sizes.key
+    return {"blocks back": (counts.queries * sizes.rest + back) // groups}
+
+
 def moved_traffic(counts: Counts, sizes: RowSizes) -> dict[str, Ints]:
     """Of queries that other ranks compute: they and their keys go there, partial results back."""
     there = counts.queries * sizes.query + counts.keys * sizes.key

@@ -8,7 +8,7 @@ from math import gcd
 
 import numpy as np
 
-from edgewise.distributed.needs import Needs, group_needs, moved_needs, needs_of
+from edgewise.distributed.needs import Needs, block_needs, group_needs, moved_needs, needs_of
 from edgewise.distributed.placement import by_residue, with_uncut_documents
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.traffic import (
@@ -16,6 +16,7 @@ from edgewise.distributed.traffic import (
     RowSizes,
     Traffic,
     added,
+    block_traffic,
     exchange_traffic,
     gather_traffic,
     grouped_traffic,
@@ -28,24 +29,27 @@ from edgewise.graphs.residues import class_of, symbolic_step
 from edgewise.kernels.attention.union import members
 from edgewise.layouts.ragged import Ints
 
-EXCHANGE, GATHER, HEADS = "exchange", "all-gather", "heads"
+EXCHANGE, GATHER, HEADS, BLOCKS = "exchange", "all-gather", "heads", "blocks"
 MOST = 4  # parts of a union
 
 
 @dataclass(frozen=True)
 class SharedPart:
     """A graph whose queries are computed on ranks as `shards` say, wherever they are; with `groups`
-    of heads, as many ranks share their queries, and each computes a group."""
+    of heads, as many ranks share their queries, and each computes a group; with `columns`, queries
+    and keys are cut into blocks, as many of keys, and each rank computes one for its group."""
 
     graph: Pattern
     shards: Shards
     groups: int = 1
+    columns: int = 1
 
 
 @dataclass(frozen=True)
 class Way:
     """How a call is shared: by exchange of keys for each of its disjoint parts, by gathering all
-    keys, or with some heads of all tokens on every rank."""
+    keys, with some heads of all tokens on every rank, or with some heads of a block of queries and
+    keys."""
 
     kind: str
     parts: tuple[SharedPart, ...]
@@ -69,12 +73,22 @@ def ways_of(graph: Pattern, home: Shards, sizes: RowSizes) -> list[Way]:
     if not sizes.at_home:
         found += _in_other_orders(graph, home, sizes)
     found.append(Way(GATHER, (here,)))
-    groups = gcd(sizes.shared, home.ranks)
+    groups = gcd(sizes.shared, home.ranks) if sizes.by_heads else 1
     if groups < home.ranks and not home.is_contiguous:
         groups = 1  # tokens of several ranks are many runs
-    if sizes.by_heads and groups > 1:
+    if groups > 1:
         found.append(Way(HEADS, (SharedPart(graph, home, groups),)))
+    columns = block_columns(home.ranks // groups, sizes)
+    if columns > 1 and not sizes.at_home:
+        found.append(Way(BLOCKS, (SharedPart(graph, home, groups, columns),)))
     return found
+
+
+def block_columns(ranks: int, sizes: RowSizes) -> int:
+    """Into how many blocks keys are cut for so many ranks, so that each receives least: of c, a
+    rank receives 1/c of the keys, c/ranks of the queries and, for its own, c partial results."""
+    divisors = [c for c in range(1, ranks + 1) if ranks % c == 0]
+    return min(divisors, key=lambda c: (sizes.query + sizes.part) * c / ranks + sizes.key / c)
 
 
 def _in_other_orders(graph: Pattern, home: Shards, sizes: RowSizes) -> list[Way]:
@@ -118,6 +132,8 @@ def disjoint(graph: Pattern) -> tuple[Pattern, ...]:
 
 def part_needs(part: SharedPart, home: Shards, sizes: RowSizes, rank: int) -> Needs:
     """What a rank needs for its share of a part."""
+    if part.columns > 1:
+        return block_needs(home, rank, part.groups, part.columns)
     if part.groups > 1:
         return group_needs(part.graph, home, rank, part.groups)
     if part.shards == home:
@@ -145,6 +161,9 @@ def _received(
     if way.kind == HEADS:
         (part,) = way.parts
         return grouped_traffic(counts(part), sizes, part.groups)
+    if way.kind == BLOCKS:
+        (part,) = way.parts
+        return block_traffic(counts(part), sizes, part.groups)
     found: list[Traffic] = []
     for part in way.parts:
         traffic = exchange_traffic if part.shards == home else moved_traffic
@@ -156,6 +175,11 @@ def describe(way: Way, home: Shards) -> str:
     """A way in words."""
     if way.kind == HEADS and way.parts[0].groups < home.ranks:
         return f"{HEADS}, in {way.parts[0].groups} groups"
+    if way.kind == BLOCKS:
+        (part,) = way.parts
+        rows = home.ranks // part.groups // part.columns
+        shown = f"{rows} × {part.columns} {BLOCKS} of queries and keys"
+        return f"{shown}, heads in {part.groups} groups" if part.groups > 1 else shown
     if way.kind != EXCHANGE:
         return way.kind
     parts = [_order(part.shards, home) for part in way.parts]
