@@ -1,7 +1,7 @@
 """A new graph in every call, as sampled subgraphs are: forward and backward beside PyG, on a CPU.
 
-Calls alternate, in process time; each graph is seen once by each library. The first call, which
-compiles the loops, is not counted.
+Calls alternate, in process time; each graph is seen once by each library, and has other numbers of
+nodes and edges than those before it. The first calls, which compile the loops, are not counted.
 """
 
 import statistics
@@ -15,8 +15,8 @@ from torch_geometric.nn import GATConv, SAGEConv
 
 from edgewise import F, Model, Program, R, V, W
 
-GRAPHS = ((1_000, 4_000), (10_000, 40_000))  # nodes, edges
-SIZE, HEADS, CALLS = 64, 4, 15
+GRAPHS = ((100, 400), (250, 1_000), (1_000, 4_000), (10_000, 40_000))  # nodes, edges
+SIZE, HEADS, FIRST, CALLS = 64, 4, 3, 25
 
 
 def mean_layer() -> tuple[Model, torch.nn.Module]:
@@ -56,21 +56,29 @@ def attention_layer() -> tuple[Model, torch.nn.Module]:
     return program.compile(R.out, seed=0, fill=0.0), theirs
 
 
-def seconds(run: Callable[[], Tensor]) -> float:
+def seconds(run: Callable[[], Tensor]) -> tuple[float, float]:
+    """Of a forward pass, and of it with the backward pass."""
     start = time.process_time()
-    run().sum().backward()
-    return time.process_time() - start
+    found = run()
+    forward = time.process_time() - start
+    found.sum().backward()
+    return forward, time.process_time() - start
 
 
 def compared(ours: Model, theirs: torch.nn.Module, nodes: int, edges: int) -> dict[str, float]:
-    x, found = torch.randn(nodes, SIZE), []
-    for _ in range(CALLS + 1):
-        edge = torch.randint(nodes, (2, edges)).unique(dim=1)
-        one = seconds(lambda edge=edge: ours(x=x, edge=edge))
-        found.append((one, seconds(lambda edge=edge: theirs(x, edge))))
-    mine, pyg = (statistics.median(column) for column in zip(*found[1:], strict=True))
-    times = {"edgewise_ms": round(mine * 1e3, 1), "pyg_ms": round(pyg * 1e3, 1)}
-    return {**times, "ratio": round(mine / pyg, 2)}
+    found = []
+    for call in range(FIRST + CALLS):
+        n = nodes + call
+        x, edge = torch.randn(n, SIZE), torch.randint(n, (2, edges + 3 * call)).unique(dim=1)
+        mine = seconds(lambda x=x, edge=edge: ours(x=x, edge=edge))
+        found.append((*mine, *seconds(lambda x=x, edge=edge: theirs(x, edge))))
+    columns = zip(*found[FIRST:], strict=True)
+    forward, both, pyg_forward, pyg = (statistics.median(column) for column in columns)
+    times = {"edgewise_ms": both, "pyg_ms": pyg}
+    times |= {"edgewise_forward_ms": forward, "pyg_forward_ms": pyg_forward}
+    ratios = {"ratio": both / pyg, "forward_ratio": forward / pyg_forward}
+    found_ms = {name: round(seconds * 1e3, 2) for name, seconds in times.items()}
+    return found_ms | {name: round(ratio, 2) for name, ratio in ratios.items()}
 
 
 def main() -> None:
