@@ -30,6 +30,7 @@ SETTINGS = {
     "full": ["data.pieces=8000", "data.longest=48", "data.batch_tokens=8192",
              "training.batch=256", *short(6000, 300)],
 }  # fmt: skip
+LEAST = 10  # BLEU from which a fall by length is that of a trained model
 LENGTHS = ((1, 8), (9, 12), (13, 16), (17, 60))
 
 
@@ -97,6 +98,11 @@ def judge(rows):
         f"BLEU of {', '.join(parts)}. The RNN without attention "
         f"{'loses most' if falls else 'does not lose most'} on long sentences."
     )
+    if untrained := [name for name in score if score[name] < LEAST]:
+        why += (
+            f" Below a BLEU of {LEAST} ({', '.join(untrained)}) a model is hardly trained, and "
+            "what it loses by length says little."
+        )
     return Verdict(answer, why)
 
 
