@@ -290,6 +290,16 @@ def test_sampled_batches_of_a_model_with_conditions_depend_on_the_seed_alone():
     assert not torch.equal(model(batch), model(every))
 
 
+@pytest.mark.parametrize("key", [2, -2, "a"])
+def test_values_of_two_keys_are_compared_whatever_the_keys_are(key):
+    program = Program([R.h(V.X) <= (R.a(V.X) < 2.0 * R.b(V.Y))])
+    facts = [R.a(0)[1.0], R.a(1)[3.0], R.b(key)[0.9], R.b(4)[0.1]]
+    model = program.compile(R.h)
+    found = model.rows(model.ground(facts=facts))
+    assert found.index.tolist() == [[0]]
+    assert list(program.solve(facts)[R.h(V.X)]) == [R.h(0)]
+
+
 def test_keys_that_are_chosen_may_be_strings_or_negative():
     best = (R.best(V.X, V.Y) <= R.d(V.X, V.Y)) | [F.argmax_agg(agg_terms=[V.Y])]
     facts = [R.d("a", "u")[-1.0], R.d("a", "v")[2.0], R.d("b", -2)[-1.0], R.d("b", 9)[-3.0]]

@@ -97,6 +97,7 @@ def compile(
     plan = lower(program, *outputs, several=several, as_inputs=frozenset(chosen))
     stages: dict[str, Any] = {"plan": plan, "without": without}
     plan = _by_ranks(plan, [_selection(program, chosen, n) for n in chosen], stages)
+    stages["before passes"] = plan
     plan, stages["passes"] = optimise(plan, without=without)
     if os.environ.get("EDGEWISE_CHECK"):
         for _, made in (("plan", stages["plan"]), *stages["passes"]):

@@ -34,12 +34,10 @@ from edgewise.plan.nodes import Plan
 from edgewise.plan.value_ranks import LATER, RankedComparison
 
 if TYPE_CHECKING:
-    from edgewise.update import Updating
-
-if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from edgewise.distributed.partition import PartitionLike
+    from edgewise.update import Updating
 
 MOST_GROUNDED = 16  # selections for which a grounding is held
 Selected = dict[str, Tensor | ragged | list[Any]]
@@ -116,7 +114,7 @@ class Selecting(Model):
     def _part(self, plan: Plan) -> Model:
         # of equal rows the first is the best one, so equal rows are not alike
         without = tuple(dict.fromkeys((*self.without, "lift equal rows")))
-        stages: dict[str, Any] = {"plan": plan, "without": without}
+        stages: dict[str, Any] = {"plan": plan, "before passes": plan, "without": without}
         plan, stages["passes"] = optimise(plan, without=without)
         used = {w.name for s in (*plan.rules, *plan.facts) for w in weights_of(s)}
         held = {name: tensor for name, tensor in self._weights().items() if name in used}

@@ -268,7 +268,7 @@ def _grounding(
 
     def without(passes: tuple[str, ...]) -> PlanGrounder | None:
         every = (*model.without, *passes)
-        plan, _ = optimise(model.stages["plan"], without=every)
+        plan, _ = optimise(model.stages["before passes"], without=every)
         return None if plan == model.plan else _bound(model, plan, every, *options)
 
     return _bound(model, model.plan, model.without, *options), without
@@ -287,7 +287,7 @@ def _bound(
     """`without` are the passes that the plan has not gone through."""
     prepared = prepare(plan, model._reader.arities, inputs, data.facts, dtype, not how.apart)
     if has_negative_keys(prepared.sources):  # patterns count from 0, comparisons do not
-        plan, _ = optimise(model.stages["plan"], without=(*without, "find patterns"))
+        plan, _ = optimise(model.stages["before passes"], without=(*without, "find patterns"))
         prepared = prepare(plan, model._reader.arities, inputs, data.facts, dtype, not how.apart)
     if data.to_come:
         prepared = without_keys_beyond(prepared)
