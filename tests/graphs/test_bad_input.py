@@ -15,6 +15,7 @@ from strategies import example
 from edgewise import V, graphs
 from edgewise.errors import EdgewiseError
 from edgewise.graphs import PATTERNS, causal, from_block_mask, full, per_head, window
+from edgewise.language.operators import NoTruthValue
 from tests.refusals import assert_taken_or_refused
 
 BAD: dict[str, Any] = {
@@ -372,3 +373,19 @@ def test_layers_are_measured_and_plotted_one_by_one() -> None:
     samples = graphs.per_sample(window(1), per_head(full(), window(2)))
     assert samples.stats(8) == layers.stats(8)
     assert sum(bool(axes.get_title()) for axes in samples.plot(8).axes) >= 3
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        lambda a, b: a and b,
+        lambda a, b: a or b,
+        lambda a, b: not a,
+        lambda a, b: b if a else a,
+        lambda a, b: all([a, b]),
+    ],
+)
+@pytest.mark.parametrize("graph", [window(3), window(3) | causal(), per_head(window(1), causal())])
+def test_a_graph_has_no_truth_value(spelling, graph):
+    with pytest.raises(NoTruthValue, match="`a & b` for `a and b`"):
+        spelling(graph, causal())

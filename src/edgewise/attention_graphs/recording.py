@@ -230,7 +230,7 @@ def _from_present(
     there = keys[:, None, None]
     total = there if bias is None else bias + there
     found = _one(q, k, total if bool((total != 0).any()) else None, sample)
-    return AttentionCall(name, graph=graph or full(), **found)
+    return AttentionCall(name, graph=full() if graph is None else graph, **found)
 
 
 def _from_additive(

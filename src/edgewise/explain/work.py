@@ -263,7 +263,7 @@ def _attention(
     if ATTEND_ALONG in attends:
         return _additive(work, attends[ATTEND_ALONG], counter)
     if not attends.keys() & ATTENTION:  # no row of it is read
-        made = {"kernel": "attention (empty)", "pattern": repr(step.pattern or full()), "pairs": 0}
+        made = {"kernel": "attention (empty)", "pattern": repr(_pattern(step)), "pairs": 0}
         return made | counter.numbers() | {"not": {}}
     call = _prepared(step, attends, plan)
     pairs, flops, size = call.work
@@ -276,7 +276,7 @@ def _attention(
         kernel = f"{kernel}, {counted(len(runs), 'call')} without padding"
     return {
         "kernel": f"attention ({kernel})",
-        "pattern": repr(step.pattern or full()),
+        "pattern": repr(_pattern(step)),
         "pairs": pairs,
         **({"mask": list(step.choice)} if step.choice else {}),
         **_terms(_case(call)),
@@ -285,6 +285,10 @@ def _attention(
         "largest": counter.largest,
         "not": dict(call.choice.refusals),
     }
+
+
+def _pattern(step: AttentionStep) -> Any:
+    return full() if step.pattern is None else step.pattern
 
 
 def _prepared(step: AttentionStep, attends: Mapping[Any, Node], plan: PhysicalPlan) -> Prepared:
@@ -297,7 +301,7 @@ def _prepared(step: AttentionStep, attends: Mapping[Any, Node], plan: PhysicalPl
     bias = q.new_empty(q.shape[-2], k.shape[-2]) if step.biases else None
     dropout: Any = node.kwargs.get("dropout", 0.0) if node.target is fused else node.args[7]
     options = Options(1.0, S, dropout)
-    return prepare_call(q, k, v, step.pattern or full(), options, TermInputs(bias), plan.device)
+    return prepare_call(q, k, v, _pattern(step), options, TermInputs(bias), plan.device)
 
 
 def _case(call: Prepared) -> Case:

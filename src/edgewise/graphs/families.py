@@ -14,7 +14,7 @@ from edgewise.graphs.cache import Cached
 from edgewise.graphs.checks import LARGEST, integer, short_repr
 from edgewise.graphs.drawing import compare, map_of
 from edgewise.graphs.errors import BadSize, NotAPattern, SizeMismatch
-from edgewise.graphs.pattern import Pattern, ReflectedOperand, Span
+from edgewise.graphs.pattern import Pattern, ReflectedOperand, Span, no_truth_value
 from edgewise.layouts import Blocks
 from edgewise.measures import Stats
 from edgewise.notebook import side_by_side
@@ -58,6 +58,9 @@ class PatternTuple(Generic[Member]):
 
     def __len__(self) -> int:
         return len(self.patterns)
+
+    def __bool__(self) -> bool:
+        raise no_truth_value(self)
 
     def __getitem__(self, index: int) -> Member:
         index, count = integer(index, self.each, -LARGEST), len(self)

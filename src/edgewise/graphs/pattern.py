@@ -28,6 +28,7 @@ from edgewise.graphs.drawing import (
 )
 from edgewise.graphs.errors import BadEdges, BadSize, NotAPair, NotAPattern, TooManyPairs
 from edgewise.language import nodes, terms
+from edgewise.language.operators import NoTruthValue
 from edgewise.layouts import (
     CSR,
     Blocks,
@@ -120,6 +121,9 @@ class Pattern(Cached):
 
     def __invert__(self) -> "Pattern":
         return self.pattern if isinstance(self, algebra.complement) else algebra.complement(self)
+
+    def __bool__(self) -> bool:
+        raise no_truth_value(self)
 
     @property
     def T(self) -> "Pattern":
@@ -472,6 +476,16 @@ class Pattern(Cached):
             else:
                 arguments.append(f"{f.name}={value!r}" if f.kw_only or named else repr(value))
         return f"{type(self).__name__}({', '.join(arguments)})"
+
+
+def no_truth_value(graph: object) -> NoTruthValue:
+    """`a and b` would be b, `a or b` would be a: Python drops the other graph."""
+    return NoTruthValue(
+        f"`{graph!r}` has no truth value",
+        caller(),
+        "write `a & b` for `a and b`, `a | b` for `a or b`, `~a` for `not a`; "
+        "`graph is None` tells whether there is one, `graph.count(n)` whether it has pairs",
+    )
 
 
 @cached

@@ -34,7 +34,10 @@ class ChainedRule(EdgewiseError):
 
 
 class NoTruthValue(EdgewiseError):
-    """`and`, `or`, `not` and `if` ask Python whether an atom is true, before any fact is known."""
+    """`and`, `or`, `not` and `if` ask Python whether an atom is true, before any fact is known.
+
+    Of two graphs, `a and b` would be b alone: write `a & b`, `a | b` and `~a`.
+    """
 
     code = "no-truth-value"
     example = "R.h(V.X) <= (R.a(V.X) and R.b(V.X))"

@@ -114,7 +114,9 @@ def groups(graph: Pattern, n: int, m: int) -> tuple[ResidueGroup, ...] | None:
                 return None
             out[-1] = replace(out[-1], last=residue + 1)
         else:
-            inner = _named(rows) or residue_class(graph, step, residue, n, m)
+            inner = _named(rows)
+            if inner is None:
+                inner = residue_class(graph, step, residue, n, m)
             out.append(ResidueGroup(residue, residue + 1, rows.n, rows.m, inner))
     return tuple(out)
 

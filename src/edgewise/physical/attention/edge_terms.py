@@ -66,7 +66,7 @@ def pattern_of(index: Index, names: Sequence[str], node: Attention, axes: Axes) 
 def edge_side(part: Listed, node: Attention, extents: Extents, pattern: Any) -> EdgeSide:
     """The value of every edge of the pattern, in its order."""
     axes = extents.axes
-    edges = (pattern or full()).edges(axes[node.query], axes[node.key])
+    edges = (full() if pattern is None else pattern).edges(axes[node.query], axes[node.key])
     shared = tuple(n for n in node.shared if n in part.names)
     sizes = tuple(axes[n] for n in shared)
     grid = Grid((*sizes, edges.shape[1]))

@@ -208,7 +208,8 @@ def _step(
         alone = _Parts(grounder, shape, Extents(None, extents.numbers))
         vector = None if products.vector is None else alone.add(products.vector, (1, 2))
         alone.meet((), {})
-        which = pairs_of(found.pattern or full(), found.axes[node.query], found.axes[node.key])
+        pattern = full() if found.pattern is None else found.pattern
+        which = pairs_of(pattern, found.axes[node.query], found.axes[node.key])
         return replace(step, vector=None if vector is None else alone.side(vector), which=which)
     if tree == S:
         return step

@@ -127,7 +127,7 @@ class AttentionStep:
             out = self.sorted_kernel(self.order, q, k, v, bias, dropout)
             return self._heads(_only(out, asking) if self.present_queries else out, rank)
         if self.has_terms:
-            score, graph = self.score(state), self.pattern or EVERY
+            score, graph = self.score(state), EVERY if self.pattern is None else self.pattern
             out = graph_attention(
                 q,
                 k,

@@ -180,7 +180,8 @@ class AttentionIndex(AttendedIndex[AttentionStep]):
         both = axes | {name: len(some) for name, some in chosen.items() if some is not None}
         which = step.which
         if which is not None:
-            which = pairs_of(found.pattern or full(), both[node.query], both[node.key])
+            pattern = full() if found.pattern is None else found.pattern
+            which = pairs_of(pattern, both[node.query], both[node.key])
         return replace(
             with_sides(step, change),
             index=Keys(keys_at(step.index, own)),
