@@ -92,7 +92,9 @@ def compare(name, graph, n, made=None, score=None, **peers):
         return attention(*tensors, graph, score=score)
 
     ours = both_ways(mine, tensors)
-    row["ours"] = ours if made else {**ours, **rates((graph or full()).count(n), n, ours)}
+    row["ours"] = ours
+    if not made:
+        row["ours"] = {**ours, **rates((full() if graph is None else graph).count(n), n, ours)}
     for peer_name, peer in peers.items():
         try:
             run = peer(tensors, n)

@@ -215,7 +215,7 @@ def nan_rows(graph: Pattern | None, kernel: str | None, value: float, term: str)
     n, row = 8, 3
     random = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 2, n, 8, generator=random) for _ in range(3))
-    i, j = (graph or full()).edges(n)
+    i, j = (full() if graph is None else graph).edges(n)
     more = {}
     if term == "q":
         q[:, :, row] = value
@@ -242,7 +242,7 @@ def minus_infinite_row(graph: Pattern | None, kernel: str | None, term: str) -> 
     n, row = 8, 3
     random = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 2, n, 8, generator=random, requires_grad=True) for _ in range(3))
-    i, _ = (graph or full()).edges(n)
+    i, _ = (full() if graph is None else graph).edges(n)
     bias = torch.zeros(1, 2, n, n) if term == "bias" else torch.zeros(2, len(i))
     bias[(..., row, slice(None)) if term == "bias" else (..., i == row)] = -torch.inf
     bias.requires_grad_()
