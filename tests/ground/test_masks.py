@@ -211,3 +211,24 @@ def test_growing_crops_edits_and_takes_samples_under_a_mask():
     x[:, 2] = 1.0
     found = growing.edit(2, h=x.flip(0)[:, 2:3])
     torch.testing.assert_close(found, model(h=x, speaker=speaker).flip(0)[:, 2:])
+
+
+@pytest.mark.parametrize("condition", [
+    (R._role(V.I, V.R), R._role(V.J, V.R)),
+    (R._a(V.I, V.R), ~R.role(V.J, V.R)),
+    (R._a(V.I, V.K), R._role(V.K, V.J)),
+], ids=["key", "negated", "hop"])  # fmt: skip
+def test_facts_beside_the_rule_of_a_condition_count(condition):
+    attends = (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), *condition)) | [
+        F.product,
+        F.softmax_agg(agg_terms=[V.J]),
+    ]
+    out = (R.out(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product]
+    program = Program([R.role(V.I, V.R) <= R.a(V.I, V.R), attends, out])
+    stated = [*(R.a(i, i % 3) for i in range(4)), R.role(4, 0), R.role(0, 5)]
+    x = torch.randn(6, 4, dtype=torch.float64)
+    model = program.compile(R.out, dtype=torch.float64)
+    found = model.rows(model.ground(facts=stated, x=x))
+    solved = program.solve([*stated, *(R.x(i)[row] for i, row in enumerate(x))])[R.out(V.I)]
+    assert list(dict(found)) == list(solved)
+    torch.testing.assert_close(found.data, torch.stack(list(solved.values())))

@@ -33,7 +33,7 @@ from edgewise.inputs.sources import (
 )
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
-from edgewise.plan.nodes import Plan, Step, rewrite
+from edgewise.plan.nodes import Attention, Plan, Step, rewrite
 from edgewise.weights import declared_shape
 
 
@@ -99,6 +99,8 @@ def _fused_beside(plan: Plan, named: set[str]) -> Plan:
     for step in plan.steps:
         rules = () if isinstance(step, nodes.Rule) else step.replaces
         inside = {rule.head.relation for rule in rules if rule.head.relation != step.head.relation}
+        if isinstance(step, Attention):
+            inside |= step.pairs.without_facts
         steps += rules if inside & named else (step,)
     return plan if len(steps) == len(plan.steps) else replace(plan, steps=tuple(steps))
 

@@ -29,6 +29,7 @@ class Unfolding:
 
     rules: dict[str, list[nodes.Rule]]
     unfolded: set[str] = field(default_factory=set)
+    without_facts: set[str] = field(default_factory=set)
     fresh: count[int] = field(default_factory=count)
     size: int = 0
 
@@ -64,6 +65,7 @@ class Unfolding:
         self.unfolded.add(item.relation)
         bodies = [self._body(rule, item) for rule in rules]
         if not closed:
+            self.without_facts.add(item.relation)
             for inner in bodies[0]:
                 self._add(inner, outer, found, parts)
             return

@@ -89,10 +89,10 @@ def _attended(
     for item in others:
         if not isinstance(item, Condition):
             raise NotAttention(f"`{item!r}` depends on values, a mask on keys alone")
-    unfolding.unfolded = set()
+    unfolding.unfolded, unfolding.without_facts = set(), set()
     mask = unfolding.mask(others, outer)
-    unfolded = frozenset(unfolding.unfolded)
-    return AttendedPairs(pattern, heads=heads, mask=mask, unfolded=unfolded)
+    unfolded, without = frozenset(unfolding.unfolded), frozenset(unfolding.without_facts)
+    return AttendedPairs(pattern, heads=heads, mask=mask, unfolded=unfolded, without_facts=without)
 
 
 def _node(

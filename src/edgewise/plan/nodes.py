@@ -77,6 +77,7 @@ class AttendedPairs:
     heads: tuple[nodes.Atom, ...] = ()  # hidden relations that say which heads there are
     mask: Mask | None = None  # in place of both where conditions are more than those
     unfolded: frozenset[str] = frozenset()  # relations that the mask replaces by their rules
+    without_facts: frozenset[str] = frozenset()  # those of which the mask reads the rules alone
 
 
 @dataclass(frozen=True)
