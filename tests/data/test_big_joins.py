@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from edgewise import F, Program, R, V, data, rows
+from edgewise.data.big_joins import to_sql
 from edgewise.data.errors import BadJoin, UnreadableSource
+from edgewise.errors import EdgewiseError
 from edgewise.inputs.errors import BadInput
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")
@@ -124,3 +126,50 @@ def test_ground_says_how_tables_are_read(files):
     for table in (pq.read_table(path), relation.to_arrow_table()):
         found = model.rows(model.ground(e=rows(table)))
         assert torch.equal(found.index, model.rows(e=pairs).index)
+
+
+def test_a_key_that_a_table_has_twice_is_refused_or_counts_once(tmp_path):
+    pq.write_table(pa.table({"a": [0, 0, 1], "b": [1, 1, 2]}), tmp_path / "e.parquet")
+    rule = R.out(V.X) <= R.e(V.X, V.Y)
+    with pytest.raises(BadJoin, match=r'`e` has the key \(0, 1\) twice[\s\S]*duplicates="once"'):
+        data.join(rule, {"e": tmp_path / "e.parquet"}, tmp_path / "out.parquet")
+    with pytest.raises(EdgewiseError, match="duplicates"):
+        data.join(rule, {"e": tmp_path / "e.parquet"}, tmp_path / "o.parquet", duplicates="sum")
+    data.join(rule, {"e": tmp_path / "e.parquet"}, tmp_path / "out.parquet", duplicates="once")
+    assert pq.read_table(tmp_path / "out.parquet").sort_by("X").to_pydict() == {
+        "X": [0, 1],
+        "groundings": [1, 1],
+    }
+
+
+def test_constants_are_bound(tmp_path):
+    odd = "o'clock; DROP TABLE x --"
+    pq.write_table(pa.table({"a": [odd, "b"], "b": [-1, 2]}), tmp_path / "e.parquet")
+    rule = R.out(V.Y) <= (R.e(odd, V.Y), ~R.e("b", V.Y), R.special.lt(V.Y, 0))
+    query, values = to_sql(rule, {"e": "e.parquet"})
+    assert odd not in query
+    assert [*values.values()] == [odd, "b", 0]
+    for pieces in (1, 3):
+        out = tmp_path / "out.parquet"
+        assert data.join(rule, {"e": tmp_path / "e.parquet"}, out, pieces=pieces) == 1
+        assert pq.read_table(out)["Y"].to_pylist() == [-1]
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (R.out(V.X) <= R.bad(V.X), 'column "d" of `bad` is DOUBLE: keys are integers or strings'),
+        (R.out(V.X) <= (R.e(V.X, V.Y), R.s(V.Y)), "`V.Y` is one of strings in `R.s.V.Y.`, of int"),
+        (R.out(V.X) <= (R.e(V.X, V.Y), ~R.s(V.Y)), "`V.Y` is one of strings"),
+        (R.out(V.X) <= R.e(V.X, "1"), "`'1'` is one of integers in `R.e.*, of strings"),
+        (R.out(V.X) <= (R.s(V.X), R.special.lt(V.X, 3)), "compares integers with strings"),
+    ],
+)
+def test_columns_of_one_variable_are_of_one_kind(rule, says, tmp_path):
+    tables = {"e": {"a": [0, 1], "b": [1, 2]}, "s": {"c": ["1", "2"]}, "bad": {"d": [0.5, 1.0]}}
+    for name, columns in tables.items():
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+    files = {name: tmp_path / f"{name}.parquet" for name in tables}
+    with pytest.raises(BadJoin, match=says):
+        data.join(rule, files, tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()

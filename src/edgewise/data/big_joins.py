@@ -10,18 +10,25 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal
 
 from edgewise.data.errors import BadJoin, UnreadableSource
 from edgewise.data.sql import quoted
 from edgewise.errors import caller
-from edgewise.graphs.checks import integer
+from edgewise.graphs.checks import integer, one_of
 from edgewise.graphs.drawing import require_package
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
 
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
 READERS = {".parquet": "read_parquet", ".csv": "read_csv"}
 COMPARED = {"leq": "<=", "lt": "<", "geq": ">=", "gt": ">", "eq": "=", "neq": "<>"}
 COUNT, RESULT = "groundings", "all.parquet"
+INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE")}
+KINDS = dict.fromkeys([*INTEGERS, "INTEGER", "UINTEGER"], "integers") | {"VARCHAR": "strings"}
+Values = dict[str, int | str]  # of the parameters of a query
 
 
 def join(
@@ -32,13 +39,15 @@ def join(
     memory: str = "1GB",
     pieces: int = 1,
     threads: int = 1,
+    duplicates: Literal["refuse", "once"] = "refuse",
 ) -> int:
     """Join the body of a rule over tables and write its rule heads to a Parquet file; their number.
 
     A column for each term of the rule head, then `groundings`, how many each has: conditions
     filter, they do not multiply. `rows(pyarrow.parquet.read_table(into).drop(["groundings"]))` is
     the relation as an input of a model. `memory` is what DuckDB may hold; the rest it writes beside
-    the result. In `pieces`, by the first term of the rule head, it needs less at a time.
+    the result. In `pieces`, by the first term of the rule head, it needs less at a time. A row that
+    a table has twice is refused, or counts "once".
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -53,13 +62,21 @@ def join(
     import duckdb
 
     integer(threads, "threads", 1)
+    one_of(duplicates, "duplicates", ("refuse", "once"))
     count = integer(pieces, "pieces", 1)
     queries = [to_sql(rule, tables, piece=(piece, count)) for piece in range(count)]
     path = Path(into)
     try:  # a folder of its own: other joins, and files of the user, may have any name
-        with TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent) as folder:
-            _check_tables(rule, tables)
-            found = _written(queries, Path(folder), memory, threads)
+        with (
+            TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent) as folder,
+            duckdb.connect() as connection,
+        ):
+            connection.execute(f"SET memory_limit = {_text(memory)}")
+            connection.execute(f"SET temp_directory = {_text(str(Path(folder) / 'spilled'))}")
+            connection.execute(f"SET threads = {threads}")
+            connection.execute("SET preserve_insertion_order = false")
+            _check_tables(rule, tables, duplicates, connection)
+            found = _written(queries, Path(folder), connection)
             os.replace(Path(folder) / RESULT, path)
             return found
     except (duckdb.Error, OSError) as problem:
@@ -70,22 +87,81 @@ def join(
         ) from None
 
 
-def _check_tables(rule: nodes.Rule, tables: Mapping[str, str | Path]) -> None:
-    """Columns are keys: as many as an atom has terms, and none is missing."""
-    import duckdb
+def _check_tables(
+    rule: nodes.Rule,
+    tables: Mapping[str, str | Path],
+    duplicates: str,
+    connection: DuckDBPyConnection,
+) -> None:
+    """Columns are keys: as many as an atom has terms, integers or strings, none missing."""
+    kinds: dict[str, list[str]] = {}  # of the columns of each relation
+    for atom in atoms(rule.body):
+        if isinstance(atom, nodes.Atom) and atom.relation not in kinds:
+            source = _source(tables[atom.relation])
+            described = connection.execute(f"DESCRIBE FROM {source}").fetchall()
+            columns = {quoted(name): kind for name, kind, *_ in described}
+            kinds[atom.relation] = _kinds(columns, atom)
+            _check_rows(atom, source, list(columns), duplicates, connection)
+        if isinstance(atom, nodes.Atom) and len(kinds[atom.relation]) != len(atom.terms):
+            columns_of, terms = len(kinds[atom.relation]), len(atom.terms)
+            raise _refusal(
+                f"`{atom.relation}` has {columns_of} columns, `{atom!r}` {terms} terms", atom
+            )
+    _check_kinds(rule, kinds)
 
-    read = {(a.relation, len(a.terms)): a for a in atoms(rule.body) if isinstance(a, nodes.Atom)}
-    for (relation, terms), atom in read.items():
-        source = _source(tables[relation])
-        with duckdb.connect() as connection:
-            columns = [row[0] for row in connection.execute(f"DESCRIBE FROM {source}").fetchall()]
-            if len(columns) != terms:
-                raise _refusal(
-                    f"`{relation}` has {len(columns)} columns, `{atom!r}` {terms} terms", atom
-                )
-            missing = " OR ".join(f"{quoted(name)} IS NULL" for name in columns)
-            if connection.execute(f"SELECT 1 FROM {source} WHERE {missing} LIMIT 1").fetchone():
-                raise _refusal(f"`{relation}` has a row with a key that is null", atom)
+
+def _kinds(columns: Mapping[str, str], atom: nodes.Atom) -> list[str]:
+    for name, kind in columns.items():
+        if kind not in KINDS and not kind.startswith("ENUM"):
+            raise _refusal(
+                f"column {name} of `{atom.relation}` is {kind}: keys are integers or strings", atom
+            )
+    return [KINDS.get(kind, "strings") for kind in columns.values()]
+
+
+def _check_rows(
+    atom: nodes.Atom,
+    source: str,
+    columns: list[str],
+    duplicates: str,
+    connection: DuckDBPyConnection,
+) -> None:
+    missing = " OR ".join(f"{name} IS NULL" for name in columns)
+    if connection.execute(f"SELECT 1 FROM {source} WHERE {missing} LIMIT 1").fetchone():
+        raise _refusal(f"`{atom.relation}` has a row with a key that is null", atom)
+    if duplicates == "refuse":
+        keys = ", ".join(columns)
+        twice = f"SELECT {keys} FROM {source} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"
+        if found := connection.execute(twice).fetchone():
+            raise BadJoin(
+                f"`{atom.relation}` has the key {found!r} twice",
+                atom.place,
+                'give each key once, or count it once by `duplicates="once"`',
+            )
+
+
+def _check_kinds(rule: nodes.Rule, kinds: Mapping[str, list[str]]) -> None:
+    """DuckDB would convert: a string never equals an integer here."""
+    of: dict[str, tuple[str, object]] = {}  # of variables, with the first atom that has it
+
+    def kind(term: nodes.Term) -> str:
+        if isinstance(term, nodes.Variable):
+            return of[term.name][0]
+        return "integers" if isinstance(term, int) else "strings"
+
+    body = sorted(atoms(rule.body), key=lambda atom: not isinstance(atom, nodes.Atom))
+    for atom in body:
+        if isinstance(atom, nodes.Atom):
+            for term, column in zip(atom.terms, kinds[atom.relation], strict=True):
+                if isinstance(term, nodes.Variable):
+                    of.setdefault(term.name, (column, atom))
+                if kind(term) != column:
+                    seen = f" in `{of[term.name][1]!r}`" if isinstance(term, nodes.Variable) else ""
+                    raise _refusal(
+                        f"`{term!r}` is one of {column} in `{atom!r}`, of {kind(term)}{seen}", atom
+                    )
+        elif len({kind(term) for term in atom.terms}) > 1:
+            raise _refusal(f"`{atom!r}` compares integers with strings", atom)
 
 
 def _source(path: str | Path) -> str:
@@ -96,37 +172,34 @@ def _raiser(problem: Exception) -> str:
     return "the result" if isinstance(problem, OSError) else "DuckDB"
 
 
-def _written(queries: list[str], folder: Path, memory: str, threads: int) -> int:
+def _written(
+    queries: list[tuple[str, Values]], folder: Path, connection: DuckDBPyConnection
+) -> int:
     """Write the rows of all queries to one file of a folder; their number."""
-    import duckdb
-
     parts = [str(folder / f"{piece}.parquet") for piece in range(len(queries))]
-    with duckdb.connect() as connection:
-        connection.execute(f"SET memory_limit = {_text(memory)}")
-        connection.execute(f"SET temp_directory = {_text(str(folder / 'spilled'))}")
-        connection.execute(f"SET threads = {threads}")
-        connection.execute("SET preserve_insertion_order = false")
-        for query, part in zip(queries, parts, strict=True):
-            connection.execute(f"COPY ({query}) TO {_text(part)} (FORMAT parquet)")
-        every = f"SELECT * FROM read_parquet([{', '.join(map(_text, parts))}])"
-        written = f"COPY ({every}) TO {_text(str(folder / RESULT))} (FORMAT parquet)"
-        (found,) = connection.execute(written).fetchone() or (0,)
+    for (query, values), part in zip(queries, parts, strict=True):
+        connection.execute(f"COPY ({query}) TO {_text(part)} (FORMAT parquet)", values or None)
+    every = f"SELECT * FROM read_parquet([{', '.join(map(_text, parts))}])"
+    written = f"COPY ({every}) TO {_text(str(folder / RESULT))} (FORMAT parquet)"
+    (found,) = connection.execute(written).fetchone() or (0,)
     return int(found)
 
 
 def to_sql(
     rule: nodes.Rule, tables: Mapping[str, str | Path], *, piece: tuple[int, int] = (0, 1)
-) -> str:
+) -> tuple[str, Values]:
     """The query whose rows are the rule heads, and how many groundings each has; of several pieces,
-    those of one.
+    those of one. Then the values of its parameters: the constants of the rule.
 
     >>> from edgewise import R, V
-    >>> print(to_sql(R.two(V.X, V.Z) <= (R._e(V.X, V.Y), R._e(V.Y, V.Z)), {"e": "e.parquet"}))
+    >>> rule = R.two(V.X, V.Z) <= (R._e(V.X, V.Y), R._e(V.Y, V.Z))
+    >>> print(to_sql(rule, {"e": "e.parquet"})[0])
     SELECT v0 AS "X", v1 AS "Z", count(*) AS groundings FROM (SELECT DISTINCT a0.k0 AS v0, \
 a1.k1 AS v1 FROM read_parquet('e.parquet') AS a0(k0, k1), read_parquet('e.parquet') AS a1(k0, k1) \
 WHERE a0.k1 = a1.k0) GROUP BY ALL
     """
-    return _SqlWriter(rule, tables).query(piece)
+    writer = _SqlWriter(rule, tables)
+    return writer.query(piece), writer.values
 
 
 class _SqlWriter:
@@ -138,6 +211,7 @@ class _SqlWriter:
         self.sources: list[str] = []
         self.tests: list[str] = []
         self.visible: list[str] = []
+        self.values: Values = {}
 
     def query(self, piece: tuple[int, int]) -> str:
         body = list(atoms(self.rule.body))
@@ -213,7 +287,9 @@ class _SqlWriter:
             if term.name not in self.places:
                 raise _refusal(f"no table binds `{term.name}`", atom)
             return self.places[term.name]
-        return str(int(term)) if isinstance(term, int) else _text(str(term))
+        name = f"c{len(self.values)}"
+        self.values[name] = int(term) if isinstance(term, int) else str(term)
+        return f"${name}"
 
 
 def _text(value: str) -> str:
