@@ -44,7 +44,7 @@ class Cyclic(Exception):
 
 
 def stages(
-    grounds: Sequence[GroundRule], indices: Mapping[str, Index], facts: Mapping[str, Tensor]
+    grounds: Sequence[GroundRule], indices: Mapping[str, Index]
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """The stage of every atom, and for each rule the stage of every rule head's computation.
 

@@ -372,7 +372,7 @@ class _Builder:
         facts = {r: self._fact_rows(r) for r in relations if r in self.sources}
         component = Component(relations, tuple(grounds), facts, self.lines, self.plan.aggregation)
         try:
-            atoms, units = stages(grounds, relations, facts)
+            atoms, units = stages(grounds, relations)
             return by_levels(component, atoms, units)
         except Cyclic as found:
             levels = found.levels

@@ -146,7 +146,6 @@ class Plan:
     aggregation: nodes.Function
     domains: tuple[tuple[str, Domain], ...]
     rounds: int | None
-    notes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     pushed: frozenset[tuple[str, str]] = frozenset()  # relation, condition that a pass added
 

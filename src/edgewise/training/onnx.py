@@ -170,7 +170,7 @@ def batched(model: Any, longest: int, *, padded: bool, follows: str | None) -> A
     inner, names = model.graph, [value.name for value in model.graph.input]
     (output,) = inner.output
     outer = [
-        *(_padding(names, longest) if padded else ()),
+        *(_padding(names) if padded else ()),
         *_loop(inner, names, [f"{name}.padded" if padded else name for name in names]),
         *_cut(output.name, follows if padded else None),
     ]
@@ -192,8 +192,8 @@ def batched(model: Any, longest: int, *, padded: bool, follows: str | None) -> A
     return model
 
 
-def _padding(names: list[str], longest: int) -> list[Any]:
-    """`name`.padded for each input; more tokens than `longest` are out of the bounds of `left`."""
+def _padding(names: list[str]) -> list[Any]:
+    """`name`.padded for each input; more tokens than the longest text are out of `left`."""
     from onnx.helper import make_node
 
     found = []

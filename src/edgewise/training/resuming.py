@@ -60,7 +60,7 @@ def same_data(numbers: Mapping[str, Any], fingerprint: str, path: Path) -> None:
         raise OtherRecipe("the run was trained on other data", place, "give the same data")
 
 
-def tokenizer_of_run(out: Path, recipe: Recipe) -> Any:
+def tokenizer_of_run(out: Path) -> Any:
     """The tokenizer that a run learned; others would give the tokens other ids."""
     if not any((out / "checkpoints").glob("step-*")):
         return None
@@ -74,7 +74,7 @@ def shared_corpus(ranks: RankGroup, recipe: Recipe, where: Path, out: Path) -> A
     """The data of a run; the first rank learns its tokenizer, or has that of a resumed run."""
 
     def first() -> Any:
-        return recipe.data.read(where, tokenizer_of_run(out, recipe))
+        return recipe.data.read(where, tokenizer_of_run(out))
 
     corpus = ranks.on_first(first)
     learned = getattr(corpus, "tokenizer", None)

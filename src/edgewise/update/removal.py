@@ -53,7 +53,7 @@ def matching(
         if table is not None:
             keys = _matches(atom, table, constants)
         if not len(keys) and not any(isinstance(t, nodes.Variable) for t in atom.terms):
-            raise _unknown_fact(atom, own, constants, arities)
+            raise _unknown_fact(atom, own, constants)
         found.setdefault(atom.relation, []).append(keys)
     parts = {name: distinct_rows(torch.cat(keys)) for name, keys in found.items()}
     return {name: keys for name, keys in parts.items() if len(keys)}
@@ -84,9 +84,7 @@ def _unknown_relation(atom: nodes.Atom, arities: Mapping[str, int]) -> UnknownFa
     )
 
 
-def _unknown_fact(
-    atom: nodes.Atom, own: Mapping[str, Table], constants: Constants, arities: Mapping[str, int]
-) -> UnknownFact:
+def _unknown_fact(atom: nodes.Atom, own: Mapping[str, Table], constants: Constants) -> UnknownFact:
     place, table = atom.place or caller(), own.get(atom.relation)
     plain = nodes.Atom(atom.relation, atom.terms)
     if table is not None and all(constants.knows(t) for t in atom.terms):  # type: ignore[arg-type]

@@ -69,11 +69,6 @@ class Config(transformer.Config):
         return self.dropout if self.activation_dropout is None else self.activation_dropout
 
 
-MARIAN = Config(
-    58_101, 512, 8, 2048, 6, 6, 512, F.silu, normed=False, scaled=True, positions="sinusoidal"
-)
-
-
 def embedded(side: str, token: Atom, y: Atom, config: Config) -> Statements:
     """Words and positions."""
     d = config.size

@@ -195,7 +195,7 @@ class ScanBuilder:
     def finished(self, results: Sequence[int], levels: int) -> Scan:
         """The program, with its slots placed and its instructions scheduled."""
         slots, size = self._slots()
-        which, first, last = self._schedule(levels)
+        which, first, last = self._schedule()
         lanes = np.arange(self.batch)
         tables = [
             (table[:, None] * self.batch + lanes).reshape(-1) if self.batch > 1 else table
@@ -238,7 +238,7 @@ class ScanBuilder:
             slots.append(Slot(start, draft.rows * self.batch, draft.width, own, row))
         return tuple(slots), size
 
-    def _schedule(self, levels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _schedule(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Level by level, in the order of instructions, those that have rows there."""
         pieces = []
         for number, instruction in enumerate(self.instructions):

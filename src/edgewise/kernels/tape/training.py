@@ -70,7 +70,6 @@ class TapeTraining:
         size = 1 + max(int(p.max()) for p in self.places if p.numel())
         self.moments = np.zeros((2, size), self.work.dtype)
         self.counts = np.zeros(len(self.weights), np.int64)
-        self._at = np.array(self.losses, np.int64)
         self._parts = [self._part(recorder, t) for t in (*self.weights, *self.inputs)]
         self.give(self.weights, self.inputs)
         self._compare(samples)
@@ -204,10 +203,6 @@ class TapeTraining:
             at: torch.from_numpy(self.work[g : g + n].copy()).reshape(self.weights[at].shape)
             for _, n, g, at in parts
         }
-
-    def loss_values(self) -> Tensor:
-        """The loss of each sample when it was last computed."""
-        return torch.from_numpy(self.work[self._at])
 
     def values(self, sample: int) -> list[Tensor]:
         """What a sample showed when it was last computed."""

@@ -263,9 +263,9 @@ def _no_text_form(shown: str) -> NoTextForm:
 
 def weight(node: nodes.Weight, style: Style, in_expression: bool = False) -> str:
     """`{8,2}`, `<0.5>`, `$w={8,2}`, `$q(H)={16,64}`, `$w`."""
-    is_number = node.name is None and isinstance(_numbers(node, style), float)
+    is_number = node.name is None and isinstance(_numbers(node), float)
     if is_number and in_expression:  # there a number alone is a constant
-        shown = nested(_numbers(node, style))
+        shown = nested(_numbers(node))
         return shown if node.is_fixed else f"$={shown}"
     mark = f"${name(node.name)}{term_list(node.keys)}" if node.name is not None else ""
     if not node.is_declared and node.fill is None:
@@ -276,13 +276,13 @@ def weight(node: nodes.Weight, style: Style, in_expression: bool = False) -> str
 
 def _value(node: nodes.Weight, style: Style) -> str:
     if node.value is not None:
-        return nested(_numbers(node, style))
+        return nested(_numbers(node))
     sizes = ",".join(map(str, node.shape or ()))
     fill = "" if node.fill is None else f" = {nested(node.fill)}"
     return f"{{{(sizes + fill).strip()}}}"
 
 
-def _numbers(node: nodes.Weight, style: Style) -> Any:
+def _numbers(node: nodes.Weight) -> Any:
     """The value as numbers; what a tensor holds is printed, not the tensor."""
     if not isinstance(node.value, nodes.Opaque):
         return float(node.value) if isinstance(node.value, int) else node.value

@@ -119,7 +119,7 @@ class TakenComponent:
         grounds = tuple(both.moved(ground) for ground in self.grounds)
         less = replace(component, relations=relations, grounds=grounds, facts=facts)
         if isinstance(step, Levels):
-            return by_levels(less, *stages(grounds, relations, facts)), self.rows
+            return by_levels(less, *stages(grounds, relations)), self.rows
         made = by_rounds(less, step.count, limit)
         present = made.present[-1]
         return made, {

@@ -75,7 +75,7 @@ def project_rows(plan: Lowering) -> int:
         key = (owner.base, *node.args[1:]) if node.target is linear else None
         if owner.size > max(len(owner.rows), read.get(key, 0)):
             continue
-        if key in products and _reads_instead(plan, node, plan.node(products[key])):
+        if key in products and _reads_instead(node, plan.node(products[key])):
             readers.update(node.users)
             plan.replace(node, plan.symbol(input_node(node, 0)))
             changed += 1
@@ -98,7 +98,7 @@ def project_rows(plan: Lowering) -> int:
     return changed
 
 
-def _reads_instead(plan: Lowering, node: Node, product: Node) -> bool:
+def _reads_instead(node: Node, product: Node) -> bool:
     """gather(x) @ W → gather(x @ W), where the product is the only user of the gather."""
     gather = input_node(node, 0)
     if len(gather.users) > 1 or product._erased or not product < gather:
