@@ -20,7 +20,7 @@ ASKED = {
     "c": "Where the norm stands, and warm-up",
     "d": "One head against eight, sum and max",
     "e": "Without √d, the feed-forward, LayerNorm",
-    "f": "Translation by sentence length, agreement by distance",
+    "f": "Translation by sentence length",
     "g": "Heads pruned until 1 % is lost",
     "h": "The best head for each syntactic relation, and what layers know",
     "i": "SST-2 on the complete graph, a window and the syntax graph",
@@ -30,6 +30,7 @@ ASKED = {
     "m": "Motifs at long range, with and without random and global edges",
     "n": "Joules per epoch, full and sparse",
     "o": "Cost falling while spans are learned",
+    "p": "Agreement of verbs with their subjects, by distance",
 }
 HEAD = """# Claims, rerun
 

@@ -254,7 +254,7 @@ def render(kind: str, code: str, message: str, span: Span | None, help: str) -> 
     if span is not None:
         lines.append(f"  --> {span.file}:{span.line}:{span.column}")
         if span.text:
-            number = f"{span.line:<3}"
+            number = f"{span.line:<2} "
             gutter = " " * len(number)
             text, first, width = _excerpt(span)
             caret = " " * first + "^" * width
