@@ -24,6 +24,7 @@ COPY, NEG, EXP, LOG, SQRT, RECIPROCAL, TANH, SIGMOID, RELU, ABS = range(12, 22)
 SIGN, SIN, COS, ERF, LOG1P, NOT = range(22, 28)
 ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, GT, GE, LT, LE, EQ, NE, POW, AND, OR = range(28, 43)
 WHERE, MULTIPLY_ADD, SLOPE, SLOPE_ADD = range(43, 47)
+SHORT = 8  # numbers of a row
 assert len(OPS) == SLOPE_ADD + 1
 
 
@@ -142,11 +143,23 @@ def power(x, y):
 @njit(**LOOP)
 def run(code, steps, first, last, index, work):
     """The steps from `first` up to `last`."""
+    lines, width = code.reshape(-1), code.shape[1]
     for at in range(first, last):
-        line, low, high = code[steps[at, 0]], steps[at, 1], steps[at, 2]
+        line, low, high = part(lines, steps[at, 0] * width, width), steps[at, 1], steps[at, 2]
         op = line[0]
         if op >= COPY:
-            elementwise(line, low, high, work)
+            if line[2] <= SHORT and high - low == 1 and op != WHERE:
+                short(op, line, low, work)
+            else:
+                elementwise(line, low, high, work)
+        elif op == SUM and high - low == 1 and line[2] <= SHORT:
+            total, q = work.dtype.type(0), line[6] + low * line[7]
+            for _ in range(line[2]):
+                total += work[q]
+                q += line[8]
+            work[line[3] + low * line[4]] = total
+        elif (op in (GATHER, SCATTER_ADD)) and line[2] == 1:
+            single(op, line, low, high, index, work)
         elif op <= SCATTER_MIN:
             moved(line, low, high, index, work)
         elif op <= PRODUCT_ADD:
@@ -334,6 +347,45 @@ def elementwise(line, low, high, work):
             if tb == 0 and scaled(op, p == q, y, x, work[r]):
                 continue
         numbers(line, low + i, n, p, q, r, work)
+
+
+@njit(**LOOP)
+def short(op, line, row, work):
+    """A row of few numbers, for which a loop over slices takes longer to begin than to run."""
+    n, function = line[2], line[15]
+    p, q, r = line[3] + row * line[4], line[6] + row * line[7], line[9] + row * line[10]
+    to, ta, tb = line[5], line[8], line[11]
+    for _ in range(n):
+        x = work[q]
+        if op < ADD:
+            work[p] = one(op, x)
+        elif op == MUL:
+            work[p] = x * work[r]
+        elif op == ADD:
+            work[p] = x + work[r]
+        elif op == SLOPE:
+            work[p] = x * slope_of(function, work[r])
+        elif op == MULTIPLY_ADD:
+            work[p] += x * work[r]
+        elif op == SLOPE_ADD:
+            work[p] += x * slope_of(function, work[r])
+        else:
+            work[p] = two(op, x, work[r])
+        p += to
+        q += ta
+        r += tb
+
+
+@njit(**LOOP)
+def single(op, line, low, high, index, work):
+    """Rows of one number."""
+    at, o, so, a, sa = line[15], line[3], line[4], line[6], line[7]
+    if op == GATHER:
+        for i in range(low, high):
+            work[o + i * so] = work[a + index[at + i] * sa]
+    else:
+        for i in range(low, high):
+            work[o + index[at + i] * so] += work[a + i * sa]
 
 
 @njit(**LOOP)

@@ -12,6 +12,7 @@ import math
 
 from numba import njit
 
+from edgewise.kernels.tape.numba_functions import part
 from edgewise.kernels.tape.numba_loops import run
 
 NO_STEP, GRADIENT, ADAM = range(3)
@@ -22,20 +23,27 @@ def train(tape, work, parts, starts, kind, rates, options, bounds, moments, coun
     """Updates for each sample in order, an epoch for each row of rates: one rate a weight.
     `starts` are where the steps and parts of each sample begin."""
     code, steps, index = tape
+    flat, width = options.reshape(-1), options.shape[1]
     for epoch in range(len(rates)):
         for sample in range(len(starts) - 1):
             run(code, steps, starts[sample, 0], starts[sample + 1, 0], index, work)
-            mine = parts[starts[sample, 1] : starts[sample + 1, 1]]
             if kind == NO_STEP:
                 continue
-            clip(mine, work, bounds[0], bounds[1])
-            for w, n, g, number in mine:
+            first, last = starts[sample, 1], starts[sample + 1, 1]
+            if bounds[0] >= 0 or bounds[1] >= 0:
+                clip(parts[first:last], work, bounds[0], bounds[1])
+            known, beta, gamma, size, root = 0, 0.0, 0.0, 0.0, 0.0
+            for at in range(first, last):
+                w, n, g, number = parts[at, 0], parts[at, 1], parts[at, 2], parts[at, 3]
                 counts[number] += 1
-                rate, own = rates[epoch, number], options[number]
+                rate, own = rates[epoch, number], part(flat, number * width, width)
                 if kind == GRADIENT:
                     descend(work, moments, w, n, g, rate, counts[number], own)
-                else:
-                    adam(work, moments, w, n, g, rate, counts[number], own)
+                    continue
+                if counts[number] != known or own[1] != beta or own[2] != gamma:
+                    known, beta, gamma = counts[number], own[1], own[2]
+                    size, root = 1 - beta**known, math.sqrt(1 - gamma**known)
+                adam(work, moments, w, n, g, rate, size, root, own)
 
 
 @njit(nogil=True, cache=True)
@@ -59,6 +67,10 @@ def clip(parts, work, most, norm):
 @njit(nogil=True, cache=True)
 def descend(work, moments, w, n, g, rate, count, own):
     decay, momentum, dampening, nesterov, sign = own[0], own[1], own[2], own[3], own[4]
+    if momentum == 0 and decay == 0:
+        for i in range(n):
+            work[w + i] -= rate * (sign * work[g + i])
+        return
     for i in range(n):
         x = sign * work[g + i] + decay * work[w + i]
         if momentum != 0:
@@ -69,10 +81,9 @@ def descend(work, moments, w, n, g, rate, count, own):
 
 
 @njit(nogil=True, cache=True)
-def adam(work, moments, w, n, g, rate, count, own):
+def adam(work, moments, w, n, g, rate, size, root, own):
     decay, beta, gamma, epsilon, sign, decoupled = own[0], own[1], own[2], own[3], own[4], own[5]
-    size = rate / (1 - beta**count)
-    root = math.sqrt(1 - gamma**count)
+    size = rate / size
     for i in range(n):
         x = sign * work[g + i]
         if decoupled != 0:

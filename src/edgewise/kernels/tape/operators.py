@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.tape.instructions import BINARY, UNARY
-from edgewise.kernels.tape.writer import NotRecordedError
+from edgewise.kernels.tape.writer import MERGED, NotRecordedError
 
 if TYPE_CHECKING:
     from edgewise.kernels.tape.recording import Recorder
@@ -32,6 +32,23 @@ def _elementwise(recorder: Recorder, name: str, *things: Any, alpha: float = 1) 
     if alpha != 1:
         places[1] = recorder.tape.elementwise("mul", [places[1], recorder.addresses(alpha)])
     return recorder.tape.elementwise(SAME.get(name, name), places)
+
+
+def _power(recorder: Recorder, name: str, a: Any, b: Any) -> Tensor:
+    x, y = recorder.addresses(a), recorder.addresses(b)
+    if recorder.tape.is_constant(y, 2.0):
+        return recorder.tape.elementwise(
+            "mul", [x.expand(torch.broadcast_shapes(x.shape, y.shape)), x]
+        )
+    return recorder.tape.elementwise("pow", [x, y])
+
+
+def _slope(function: str) -> Compute:
+    def found(recorder: Recorder, name: str, grad: Tensor, result: Tensor) -> Tensor:
+        places = [recorder.addresses(grad), recorder.addresses(result)]
+        return recorder.tape.elementwise("slope", places, function)
+
+    return found
 
 
 def _divided(recorder: Recorder, name: str, a: Any, b: Any, rounding_mode: Any = None) -> Tensor:
@@ -153,27 +170,30 @@ COMPUTE |= {
     **{"div": _divided, "rsub": _reversed, "rsqrt": _root, "copy": _copied, "zero": _zeros},
     **{"clamp": _clamped, "clamp_min": _clamped_below, "fill": _copied},
     **{"mm": _product, "bmm": _product, "mv": _by_vector, "dot": _by_vector, "addmm": _affine},
+    **{"pow": _power, "tanh_backward": _slope("tanh"), "sigmoid_backward": _slope("sigmoid")},
     **{"baddbmm": _affine, "sum": _sum, "mean": _mean, "var": _variance},
     **{"amax": _extreme("largest"), "amin": _extreme("smallest")},
 }
 
 
+Moves = list[tuple[str, Tensor, Tensor]]  # what values become of those at positions: all three
+
+
 def _index_add(
     recorder: Recorder, target: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1
-) -> None:
+) -> Moves:
     values = recorder.addresses(source)
     if alpha != 1:
         values = recorder.tape.elementwise("mul", [values, recorder.addresses(alpha)])
-    recorder.tape.merge_at(
-        "scatter_add", target.index_select(dim, index) if target.dim() else target, values
-    )
+    places = target.index_select(dim, index) if target.dim() else target
+    return [("scatter_add", places, values.expand(places.shape))]
 
 
 def _scatter_add(
     recorder: Recorder, target: Tensor, dim: int, index: Tensor, source: Tensor
-) -> None:
+) -> Moves:
     values = recorder.addresses(source)[tuple(slice(n) for n in index.shape)]
-    recorder.tape.merge_at("scatter_add", target.gather(dim, index), values)
+    return [("scatter_add", target.gather(dim, index), values)]
 
 
 def _index_put(
@@ -183,19 +203,22 @@ def _index_put(
     values: Tensor,
     accumulate: bool = False,
     unsafe: bool = False,
-) -> None:
+) -> Moves:
     places, source = torch.ops.aten.index(target, indices), recorder.addresses(values)
-    if accumulate:
-        recorder.tape.merge_at("scatter_add", places, source.expand(places.shape))
-    else:
-        recorder.tape.elementwise("copy", [source.expand(places.shape)], places)
+    return [("scatter_add" if accumulate else "put", places, source.expand(places.shape))]
 
 
 def _index_copy(
     recorder: Recorder, target: Tensor, dim: int, index: Tensor, source: Tensor
-) -> None:
-    places = target.index_select(dim, index)
-    recorder.tape.elementwise("copy", [recorder.addresses(source)], places)
+) -> Moves:
+    return [("put", target.index_select(dim, index), recorder.addresses(source))]
+
+
+def _scatter(recorder: Recorder, target: Tensor, dim: int, index: Tensor, source: Any) -> Moves:
+    values, places = recorder.addresses(source), target.gather(dim, index)
+    if values.dim():
+        values = values[tuple(slice(n) for n in index.shape)]
+    return [("put", places, values.expand(places.shape))]
 
 
 def _scatter_reduce(
@@ -207,24 +230,21 @@ def _scatter_reduce(
     reduce: str,
     *,
     include_self: bool = True,
-) -> None:
-    starts = {
-        "sum": ("scatter_add", 0.0),
-        "amax": ("scatter_max", -torch.inf),
-        "amin": ("scatter_min", torch.inf),
-    }
-    if reduce not in starts:
+) -> Moves:
+    ops = {"sum": "scatter_add", "amax": "scatter_max", "amin": "scatter_min"}
+    if reduce not in ops:
         raise NotRecordedError(f"`scatter_reduce` by {reduce} has no instructions")
-    op, start = starts[reduce]
     values = recorder.addresses(source)[tuple(slice(n) for n in index.shape)]
     places = target.gather(dim, index)
+    found: Moves = []
     if not include_self:
-        recorder.tape.elementwise("copy", [recorder.addresses(start)], places)
-    recorder.tape.merge_at(op, places, values)
+        once = places.unique()
+        found.append(("put", once, recorder.addresses(MERGED[ops[reduce]]).expand(once.shape)))
+    return [*found, (ops[reduce], places, values)]
 
 
-SCATTER: dict[str, Callable[..., None]] = {
+SCATTER: dict[str, Callable[..., Moves]] = {
     **{"index_add": _index_add, "scatter_add": _scatter_add, "index_copy": _index_copy},
-    **{"scatter_reduce": _scatter_reduce},
+    **{"scatter": _scatter, "scatter_reduce": _scatter_reduce},
     **{"index_put": _index_put, "_index_put_impl": _index_put, "_unsafe_index_put": _index_put},
 }

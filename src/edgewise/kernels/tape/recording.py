@@ -145,28 +145,49 @@ class Recorder(TorchDispatchMode):
         return found
 
     def _compute(self, func: Any, args: Any, kwargs: Any, name: str) -> Any:
-        writes = func._schema.is_mutable
         made = COMPUTE[name](self, name, *args, **kwargs)
-        if writes:
-            self.tape.elementwise("copy", [made], self._own(args[0]))
-            return func(*args, **kwargs)
         found = func(*args, **kwargs)
         if found.is_floating_point() and found.dtype != self.dtype:
             raise NotRecordedError("values have several precisions")
-        self._bind(found, made.expand(found.shape), owned=True)
-        return found
+        self._lend(args, kwargs)
+        return self._give(func, found, made.expand(found.shape))
 
     def _scatter(self, func: Any, args: Any, kwargs: Any, name: str) -> Any:
         """Values are added at places, or put there; in a copy, or where they are."""
+        start = self.addresses(args[0])
+        positions = torch.arange(start.numel()).reshape(start.shape)
+        moves = SCATTER[name](self, positions, *args[1:], **kwargs)
+        merged = self.tape.merged(start, moves)
+        if merged is not None:
+            self._lend(args, kwargs)
+            return self._give(func, func(*args, **kwargs), merged)
         writes = func._schema.is_mutable
-        if writes:
-            target = self._own(args[0])
-        else:
-            target = self.tape.elementwise("copy", [self.addresses(args[0])])
-        SCATTER[name](self, target, *args[1:], **kwargs)
+        target = self._own(args[0]) if writes else self.tape.copy(start)
+        for op, places, values in moves:
+            self.tape.merge_at(op, target.reshape(-1)[places], values)
         found = func(*args, **kwargs)
         if not writes:
             self._bind(found, target, owned=True)
+        return found
+
+    def _lend(self, *things: Any) -> None:
+        """A result may be at the addresses of what it was computed of: nothing is written there."""
+        for thing in tree_leaves(things):
+            if isinstance(thing, Tensor) and _place(thing) in self.memory:
+                self.memory[_place(thing)].owned = False
+
+    def _give(self, func: Any, found: Tensor, places: Tensor) -> Tensor:
+        """The result of an operator, at addresses that others may have; one that is written in
+        place has them from now on."""
+        if not func._schema.is_mutable:
+            self._bind(found, places, owned=False)
+        elif found.numel():
+            self.addresses(found)
+            memory = self.memory[_place(found)]
+            assert memory.addresses is not None
+            memory.addresses = memory.addresses.clone()
+            memory.constant = memory.owned = False
+            self.addresses(found).copy_(places)
         return found
 
     def _own(self, tensor: Tensor) -> Tensor:

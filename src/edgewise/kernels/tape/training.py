@@ -49,7 +49,7 @@ class TapeTraining:
         for sample in samples:
             first = len(tape.instructions)
             loss, shown, gradients = self._recorded(recorder, sample)
-            found = [(at, tape.elementwise("copy", [g])) for at, g in gradients.items()]
+            found = self._apart(recorder, first, gradients, [loss, *shown])
             own, schedule = tape.code(first, [loss, *shown, *(g for _, g in found)])
             steps.append(schedule + np.array([len(lines), 0, 0]))
             lines += own
@@ -90,6 +90,20 @@ class TapeTraining:
         found = {at: recorder.addresses(g) for at, g in gradients.items() if g.numel()}
         first = recorder.addresses(loss.detach()).reshape(-1)[0]
         return first, [recorder.addresses(t.detach()) for t in shown], found
+
+    def _apart(
+        self, recorder: Recorder, first: int, gradients: dict[int, Tensor], others: list[Tensor]
+    ) -> list[tuple[int, Tensor]]:
+        """Gradients at addresses of their own, one after another: they may be clipped there."""
+        tape, found = recorder.tape, []
+        taken = {at for t in others for at in t.reshape(-1).tolist()}
+        for number, gradient in gradients.items():
+            places = gradient.reshape(-1).tolist()
+            if not taken.isdisjoint(places) or not tape.is_own(gradient, first):
+                gradient = tape.copy(gradient)
+            taken.update(places)
+            found.append((number, gradient))
+        return found
 
     def _gradients(self, loss: Tensor) -> dict[int, Tensor]:
         if not loss.requires_grad:

@@ -10,11 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.kernels.tape.instructions import NONE, WIDTH, Operand, line, shifted
+from edgewise.kernels.tape.instructions import NONE, OPS, WIDTH, Operand, line, shifted
 
 MOST = 1 << 16  # elements of one value: larger ones are worth a call of torch
 LARGEST = 1 << 23  # numbers of a tape
+MOST_KNOWN = 1 << 12  # elements of a constant that is looked at
 NUMBERS: Operand = (0, 1, 1)  # all numbers, by their address
+NEUTRAL = {"add": 0.0, "sub": 0.0, "mul": 1.0, "div": 1.0, "pow": 1.0}  # b, where f(a, b) is a
+MERGED = {"scatter_add": 0.0, "scatter_max": -np.inf, "scatter_min": np.inf}  # nothing yet
 
 
 class NotRecordedError(Exception):
@@ -51,6 +54,8 @@ class TapeWriter:
         self._lists: list[np.ndarray] = []
         self._listed = 0
         self._numbers: dict[float, int] = {}
+        self._known: dict[int, float] = {}  # constants by address
+        self._computed: dict[tuple[object, ...], Tensor] = {}  # of addresses as they are now
 
     def fresh(self, *shape: int, most: int = MOST) -> Tensor:
         """New addresses."""
@@ -63,14 +68,19 @@ class TapeWriter:
 
     def copy(self, addresses: Tensor) -> Tensor:
         """New addresses for numbers that are written."""
-        return self.elementwise("copy", [addresses], self.fresh(*addresses.shape, most=LARGEST))
+        out = self.fresh(*addresses.shape, most=LARGEST)
+        self.write("copy", out, [addresses])
+        return out
 
     def constant(self, values: Tensor, most: int = MOST) -> Tensor:
         """Addresses of values that stay."""
         found = self.fresh(*values.shape, most=most)
         if values.numel():
             held = values.detach().to(torch.float64).reshape(-1).numpy().copy()
-            self.constants.append((int(found.reshape(-1)[0]), held))
+            start = int(found.reshape(-1)[0])
+            self.constants.append((start, held))
+            if len(held) <= MOST_KNOWN:
+                self._known.update(enumerate(held.tolist(), start))
         return found
 
     def number(self, value: float) -> Tensor:
@@ -79,28 +89,57 @@ class TapeWriter:
             self._numbers[value] = int(self.constant(torch.tensor(value, dtype=torch.float64)))
         return torch.tensor(self._numbers[value])
 
-    def elementwise(
-        self, name: str, operands: Sequence[Tensor], out: Tensor | None = None
-    ) -> Tensor:
-        """f(a, b, c) element by element, at the addresses of `out` if there are any."""
-        shape = torch.broadcast_shapes(*[o.shape for o in operands]) if out is None else out.shape
-        target = self.fresh(*shape) if out is None else out
-        if not target.numel():
-            return target
-        writes, *read = _tables(target, *[o.expand(shape) for o in operands])
+    def is_constant(self, addresses: Tensor, value: float) -> bool:
+        """Whether the constant at every address is known to be this one."""
+        known = self._known
+        return all(known.get(at) == value for at in addresses.reshape(-1).tolist())
+
+    def elementwise(self, name: str, operands: Sequence[Tensor], function: str = "copy") -> Tensor:
+        """f(a, b, c) element by element; a slope is one of `function`."""
+        shape = torch.broadcast_shapes(*[o.shape for o in operands])
+        operands = [o.expand(shape) for o in operands]
+        same = self._identity(name, operands)
+        if same is not None:
+            return same
+        key = (name, function, tuple(shape), *(o.numpy().tobytes() for o in operands))
+        found = self._computed.get(key)
+        if found is None:
+            found = self.fresh(*shape)
+            self.write(name, found, operands, OPS[function])
+            self._computed[key] = found
+        return found
+
+    def _identity(self, name: str, operands: Sequence[Tensor]) -> Tensor | None:
+        """The operand that x · 1, x / 1, x¹, x + 0 and x − 0 are."""
+        neutral = NEUTRAL.get(name)
+        if neutral is None:
+            return None
+        a, b = operands
+        if self.is_constant(b, neutral):
+            return a
+        return b if name in ("add", "mul") and self.is_constant(a, neutral) else None
+
+    def write(self, name: str, out: Tensor, operands: Sequence[Tensor], index: int = 0) -> None:
+        """f(a, b, c) at the addresses of `out`."""
+        if not out.numel():
+            return
+        writes, *read = _tables(out, *[o.expand(out.shape) for o in operands])
         if _steps(writes) is None:  # computed apart, then put where it belongs
-            self.merge_at(
-                "put", target, self.elementwise(name, [o.expand(shape) for o in operands])
-            )
-            return target
+            apart = self.fresh(*out.shape)
+            self.write(name, apart, operands, index)
+            self._merge("put", out, apart)
+            return
         read = [self._regular(table) for table in read]
         places = [_operand(table) for table in (writes, *read)]
-        self._emit(line(name, writes.shape, *places), read, writes)
-        return target
+        self._emit(line(name, writes.shape, *places, index=index), read, writes)
 
     def merge_at(self, name: str, places: Tensor, values: Tensor) -> None:
-        """Put values at addresses; add them there, or keep the extreme, where some are the same.
-        Rows of addresses that follow one another are moved together."""
+        """Put values at addresses; add them there, or keep the extreme, where some are the same."""
+        self._computed.clear()
+        self._merge(name, places, values)
+
+    def _merge(self, name: str, places: Tensor, values: Tensor) -> None:
+        """Rows of addresses that follow one another are moved together."""
         target, source = _tables(*torch.broadcast_tensors(places, values))
         if not target.size:
             return
@@ -110,6 +149,19 @@ class TapeWriter:
         at = self._list(target[:, 0])
         made = line(name, target.shape, NUMBERS, _operand(source), index=at)
         self._emit(made, [source, target], target)
+
+    def merged(self, start: Tensor, moves: Sequence[tuple[str, Tensor, Tensor]]) -> Tensor | None:
+        """The addresses after values were merged at positions of `start`, if nothing has to be
+        computed: none meets another, and what is there is nothing yet."""
+        found = start.reshape(-1).clone()
+        for name, positions, values in moves:
+            at = positions.reshape(-1)
+            if len(at.unique()) < len(at):
+                return None
+            if name != "put" and not self.is_constant(found[at], MERGED[name]):
+                return None
+            found[at] = values.expand(positions.shape).reshape(-1)
+        return found.reshape(start.shape)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
         """A product of matrices, or of as many as both have."""
@@ -141,6 +193,8 @@ class TapeWriter:
                 raise NotRecordedError("an extreme of nothing")
             return self.number(0.0).expand(shape)
         table = values.permute(*rest, *sorted(axes)).reshape(count, -1)
+        if table.shape[1] == 1:
+            return table.reshape(shape)
         out = self.fresh(count)
         groups = self._regular(table.numpy())
         made = line(name, groups.shape, (int(out[0]), 1, 0), _operand(groups))
@@ -149,13 +203,16 @@ class TapeWriter:
 
     def call(self, code: Code, memory: Tensor) -> None:
         """Code of another array, whose numbers are those at consecutive addresses."""
+        self._computed.clear()
         addresses = memory.numpy()
         moved = shifted(code.lines.tolist(), int(addresses[0]), self._listed)
         self._list(code.index)
         self.instructions.append(TapeLines(moved, code.steps, [addresses], addresses))
 
     def code(self, first: int, outputs: Sequence[Tensor]) -> tuple[list[list[int]], np.ndarray]:
-        """The lines from instruction `first` on that outputs need, and their steps."""
+        """The lines from instruction `first` on that outputs need, and their steps. They end a
+        sample: the next one computes all of its own."""
+        self._computed.clear()
         needed = {int(b) for out in outputs for b in self._blocks(out.reshape(-1).numpy())}
         lasting = []
         for instruction in reversed(self.instructions[first:]):
@@ -170,6 +227,16 @@ class TapeWriter:
             steps.append(instruction.steps + np.array([len(lines), 0, 0]))
             lines += instruction.lines
         return lines, np.concatenate(steps)
+
+    def is_own(self, addresses: Tensor, first: int) -> bool:
+        """Whether numbers lie one after another, where instructions from `first` on write them."""
+        flat = addresses.reshape(-1).numpy()
+        if (np.diff(flat) != 1).any():
+            return False
+        blocks = {
+            block for made in self.instructions[first:] for block in self._blocks(made.writes)
+        }
+        return blocks.issuperset(self._blocks(flat))
 
     def array(self, dtype: np.dtype) -> np.ndarray:
         """Numbers for all addresses, those of constants as they are."""
@@ -200,7 +267,11 @@ class TapeWriter:
         """Addresses with steps; those that have none are gathered."""
         if _steps(table) is not None:
             return table
-        out = self.fresh(*table.shape).numpy()
+        key = ("gather", table.shape, table.tobytes())
+        if key in self._computed:
+            return self._computed[key].numpy()
+        self._computed[key] = self.fresh(*table.shape)
+        out = self._computed[key].numpy()
         rows = table if _has_rows(table) else table.reshape(-1, 1)
         at = self._list(rows[:, 0])
         made = line("gather", rows.shape, _operand(out.reshape(rows.shape)), NUMBERS, index=at)
