@@ -144,7 +144,7 @@ PYTHON = [
         "a rule in a rule",
         "R.h(V.X) <= (R.a(V.X), R.b(V.X) <= R.c(V.X))",
         "chained-rule",
-        ("a rule stands in the body of a rule", "into a list"),
+        ("a rule inside the body of a rule", "into a list"),
     ),
     Mistake(
         "a rule that points the wrong way",
@@ -403,7 +403,7 @@ FACTS = [
         "a list in the list of facts",
         "Program([R.h(V.X) <= R.a(V.X)]).solve([[R.a(1)[1.0], R.a(2)[2.0]]])",
         "bad-fact",
-        ("a list stands among the facts", "unpack it with `*`"),
+        ("a list among the facts", "unpack it with `*`"),
     ),
     Mistake(
         "facts as a dictionary",

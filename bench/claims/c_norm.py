@@ -74,7 +74,7 @@ def table(rows):
 CLAIM = Claim(
     letter="c",
     name="c_norm",
-    title="Training hangs on where the norm stands",
+    title="Training depends on where the norm is placed",
     words="it could also be due to the specific permutation of normalization and residual "
     "connections within the architecture",
     source="[Transformers are Graph Neural Networks]"

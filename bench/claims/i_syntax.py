@@ -50,8 +50,8 @@ GRAPHS = {
 class OnPairs(classifier.Classifier):
     """The classifier of recipes, whose words attend along `pair(i, j)`."""
 
-    def knobs(self):
-        return super().knobs() | {"graph": (R.reach(V.I, V.J),)}
+    def layer_options(self):
+        return super().layer_options() | {"graph": (R.reach(V.I, V.J),)}
 
 
 @dataclass(frozen=True)

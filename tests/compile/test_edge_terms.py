@@ -123,5 +123,5 @@ def test_other_pairs_in_other_heads_are_listed():
     x = torch.ones(3, 4, dtype=torch.float64)
     relations = model.explain(held, stage="kernels", json=True, x=x)["kernels"]["relations"]
     reason = next(r["not attention"] for r in relations if r["relation"] == "out")
-    assert "lists other pairs for other heads" in reason
+    assert "lists different pairs for different heads" in reason
     assert model(held, x=x).isfinite().all()

@@ -113,7 +113,7 @@ def test_a_pattern_that_depends_on_the_length_stays_rule_by_rule():
     assert not assert_same(Program(rules), batch)
     model = compiled(Program(rules))
     shown = repr(model.explain(model.ground(x=ragged(batch["x"]))))
-    assert "not one attention: ring(1) is another in shorter samples" in shown
+    assert "not one attention: ring(1) is a different pattern in shorter samples" in shown
     assert assert_same(Program(rules), {"x": samples_of([5, 5])})  # of one length: one pattern
 
 

@@ -79,7 +79,7 @@ def test_a_run_learns_its_classes_and_is_a_model(more, folder, tmp_path):
     assert run.embed(["a film"]).shape == (1, 8)
 
 
-KNOBS = {
+OPTIONS = {
     "graph": "per_head(window(1), full())",
     "norm": "pre",
     "scale": "none",
@@ -89,9 +89,9 @@ KNOBS = {
 }
 
 
-@pytest.mark.parametrize("name", KNOBS)
-def test_a_knob_takes_the_place_of_the_checkpoint_s_own(name, folder):
-    own, changed = loaded(folder), loaded(folder, more=f'{name} = "{KNOBS[name]}"')
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_takes_the_place_of_the_checkpoint_s_own(name, folder):
+    own, changed = loaded(folder), loaded(folder, more=f'{name} = "{OPTIONS[name]}"')
     corpus = own.data.read(folder)
     batch = corpus.batch(4, 0, 0)
     outs = []

@@ -22,11 +22,11 @@ READ = {  # what an encoder reads, or an encoder–decoder
 }
 
 
-def compiled(model, relation, **knobs):
+def compiled(model, relation, **options):
     both = {"decoder_layers": 1} if "decoder_layers" in model.Config.__dataclass_fields__ else {}
     long = {"length": 300} if "length" in model.Config.__dataclass_fields__ else {}
     own = {"d": 8} if model is zoo.t5 else {}
-    config = model.Config(**TEXT | both | long | own | knobs)
+    config = model.Config(**TEXT | both | long | own | options)
     return model.program(config).compile(R[relation], seed=0, dtype=torch.float64).eval()
 
 
@@ -89,12 +89,12 @@ def test_only_real_pairs_are_computed():
     assert pairs(local, **read) == [along] * 2
 
 
-@pytest.mark.parametrize("knobs", [{}, {"graph": "window(2)"}, {"positions": "alibi"},
+@pytest.mark.parametrize("options", [{}, {"graph": "window(2)"}, {"positions": "alibi"},
                                    {"positions": "relative"}, {"graph": "strided(3)"}])  # fmt: skip
-def test_masks_of_every_kind(knobs):
+def test_masks_of_every_kind(options):
     """Padding on the left, on both sides, between tokens, everywhere: as the rules say it."""
-    model = compiled(zoo.bert, "out", **knobs)
-    listed = zoo.bert.program(zoo.bert.Config(**TEXT | {"length": 300} | knobs)).compile(
+    model = compiled(zoo.bert, "out", **options)
+    listed = zoo.bert.program(zoo.bert.Config(**TEXT | {"length": 300} | options)).compile(
         R.out, seed=0, dtype=torch.float64, without=["fuse attention"]
     ).eval()  # fmt: skip
     mask = of_lengths(60, 60, 0, 1, 7, left=True)

@@ -135,7 +135,7 @@ def plain_atom(item: Any) -> nodes.Atom:
     elif isinstance(item, nodes.Expression):
         what, step = f"`{item!r}` is not a plain atom", "write what holds: `R.a(1)[0.5]`"
     elif isinstance(item, list | tuple):
-        what, step = "a list stands among the facts", "unpack it with `*`: `[*facts, R.a(1)]`"
+        what, step = "a list among the facts", "unpack it with `*`: `[*facts, R.a(1)]`"
     else:
         what, step = f"`{safe_repr(item)}` is not an atom", "write a fact as `R.a(1)[0.5]`"
     place = getattr(item, "place", None)

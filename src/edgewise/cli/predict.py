@@ -21,7 +21,7 @@ def predict(
     part: Annotated[
         str, typer.Option(help="train, validation, test, unlabelled, all; of links also new")
     ] = "test",
-    most: Annotated[int | None, typer.Option(min=1, help="print so many at most")] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="print at most this many")] = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:

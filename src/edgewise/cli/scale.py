@@ -99,7 +99,7 @@ def _of_zoo(module: Any, graph: str | None, place: Span) -> "Program":
 def _of_recipe(
     path: str, graph: str | None, vocabulary: int, tokens: int, place: Span
 ) -> "Program":
-    """The rules of a recipe's model, for texts of so many tokens."""
+    """The rules of a recipe's model, for texts of this many tokens."""
     from edgewise.training.models.language import LanguageTransformer
     from edgewise.training.recipe import load
 

@@ -354,7 +354,7 @@ def _check_lengths(lengths: Tensor | None, q: Tensor, home: Shards) -> None:
 def row_sizes(
     q: Tensor, k: Tensor, v: Tensor, more: int = 0, *, by_heads: bool, at_home: bool = False
 ) -> RowSizes:
-    """Of a call with tensors like these, with so many features more."""
+    """Of a call with tensors like these, with this many features more."""
     heads, shared = (q.shape[-3], k.shape[-3]) if q.ndim > 2 else (1, 1)
     batch = int(torch.Size(q.shape[:-3]).numel()) if q.ndim > 3 else 1
     return RowSizes(

@@ -85,7 +85,7 @@ class ModelScale:
         return self.weights + sum(count * found.memory for _, count, found in self.attentions)
 
     def show(self, *bandwidths: float) -> str:
-        """As text, with the times at so many bytes a second, 50e9 unless given."""
+        """As text, with the times at this many bytes a second, 50e9 unless given."""
         return shown(self.to_json(), bandwidths or BANDWIDTHS)
 
     def __repr__(self) -> str:
@@ -113,7 +113,7 @@ def shown(scale: Mapping[str, Any], bandwidths: Sequence[float] = BANDWIDTHS) ->
 def scale(
     model: Model, *, tokens: int, ranks: int, itemsize: int = 2, **inputs: InputLike
 ) -> ModelScale:
-    """What a model would send on so many ranks; `inputs` are those of some tokens, whatever their
+    """What a model would send on this many ranks; `inputs` are those of some tokens, whatever their
     number. Models and inputs on the meta device hold no numbers, and nothing is computed.
 
     `itemsize` is the bytes of a number: 2 for bfloat16.
@@ -137,7 +137,7 @@ def plans_of_model(
     itemsize: int | None = None,
 ) -> ModelScale:
     """The plans of a model's attentions where ranks have tokens as `home` says; numbers have the
-    precision of the model, or so many bytes."""
+    precision of the model, or this many bytes."""
     counts: Counter[tuple[Pattern, RowSizes]] = Counter()
     names: dict[tuple[Pattern, RowSizes], str] = {}
     for name, graph, sizes in attention_calls(model, data, inputs):

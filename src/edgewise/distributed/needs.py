@@ -62,7 +62,7 @@ def moved_needs(graph: Pattern, shards: Shards, rank: int) -> Needs:
 
 
 def group_needs(graph: Pattern, home: Shards, rank: int, groups: int) -> Needs:
-    """What a rank reads of one group of heads, of which so many ranks after one another share
+    """What a rank reads of one group of heads, of which this many ranks after one another share
     their queries."""
     if groups == home.ranks:
         every = TokenSet.of([0], [home.n])

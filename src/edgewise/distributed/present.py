@@ -11,7 +11,7 @@ BANDWIDTHS = (50e9,)  # bytes a second
 
 def table(plan: Mapping[str, Any], bandwidths: Sequence[float] = BANDWIDTHS) -> list[str]:
     """One attention: what the worst rank receives, by kind, beside all-gather and Ulysses; times
-    are at so many bytes a second."""
+    are at this many bytes a second."""
     ranks, shared, gathered = plan["ranks"], plan["key_heads"], plan["all_gather"]
     shape = f"{plan['query_heads']} heads of {plan['size']}"
     if shared != plan["query_heads"]:

@@ -344,7 +344,7 @@ def _check_attention(step: AttentionStep) -> None:
     if step.edge_bias or step.edge_scale:
         raise CannotGrow("a score reads numbers of pairs", place, "")
     if tree is not None and not _adds(tree.tree) and step.biases:
-        raise CannotGrow("a score is no sum with a dot product, and keys have biases", place, "")
+        raise CannotGrow("a score does not add to the dot product, and keys have biases", place, "")
     both = {step.node.query, step.node.key}
     if any(both <= set(side.names) for side in step.biases):
         raise CannotGrow("a bias is of pairs of tokens", place, "")

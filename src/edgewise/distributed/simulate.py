@@ -162,12 +162,12 @@ class Communication:
         return mine * each + self.worst
 
     def seconds(self, *, bandwidth: float, latency: float = 0.0) -> float:
-        """The time of what the worst rank receives, at so many bytes a second."""
+        """The time of what the worst rank receives, at this many bytes a second."""
         rounds = len(self.decision.received)
         return self.worst / bandwidth + rounds * latency
 
     def show(self, *bandwidths: float) -> str:
-        """As text, with times at so many bytes a second, 50e9 unless given."""
+        """As text, with times at this many bytes a second, 50e9 unless given."""
         lines = table(self.to_json(), bandwidths or BANDWIDTHS)
         return "\n".join([*lines, "computed, not measured"])
 
@@ -204,7 +204,7 @@ def communication(
     sizes: RowSizes | None = None,
     shards: Shards | None = None,
 ) -> Communication:
-    """The plan for self-attention of so many tokens on so many ranks; nothing is sent. Printed, it
+    """The plan for self-attention on a number of tokens and ranks; nothing is sent. Printed, it
     is a table of bytes by kind, beside all-gather and Ulysses.
 
     `shards` say which tokens each rank has, contiguous ones unless given, and then how many tokens

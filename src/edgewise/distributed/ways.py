@@ -85,7 +85,7 @@ def ways_of(graph: Pattern, home: Shards, sizes: RowSizes) -> list[Way]:
 
 
 def block_columns(ranks: int, sizes: RowSizes) -> int:
-    """Into how many blocks keys are cut for so many ranks, so that each receives least: of c, a
+    """Into how many blocks keys are cut for this many ranks, so that each receives least: of c, a
     rank receives 1/c of the keys, c/ranks of the queries and, for its own, c partial results."""
     divisors = [c for c in range(1, ranks + 1) if ranks % c == 0]
     return min(divisors, key=lambda c: (sizes.query + sizes.part) * c / ranks + sizes.key / c)

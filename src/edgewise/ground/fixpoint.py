@@ -279,7 +279,7 @@ def _follow(
         heads.append(_rows(atoms[group.relation], group.head) + offsets[group.relation])
         for relation, keys in group.premises:
             rows = _rows(atoms[relation], keys)
-            # an atom that may never hold stands for all such: one beyond the last
+            # one atom that may never hold represents all such: one beyond the last
             reads.append(np.where(rows < 0, total, rows + offsets[relation]))
             readers.append(np.arange(count, count + size))
         count += size

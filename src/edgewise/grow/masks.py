@@ -95,7 +95,7 @@ def _parts(mask: DataMask) -> Iterator[tuple[int, int]]:
 def lengthened(
     inputs: Mapping[str, Any], axes: Mapping[str, int], rows: int
 ) -> dict[str, numbers | Tensor]:
-    """Inputs like these with so many rows, of which only the shapes are read."""
+    """Inputs like these with this many rows, of which only the shapes are read."""
 
     def longer(values: Tensor, axis: int) -> Tensor:
         shape = (*values.shape[:axis], rows, *values.shape[axis + 1 :])

@@ -69,7 +69,7 @@ class EvictingLayer(DynamicLayer):
         enough = len(positions) <= len(self.positions)
         if not enough or not torch.equal(self.positions[found], positions):
             raise EvictedKeys(
-                "tokens were taken back from a cache that evicts keys",
+                "tokens were removed from a cache that evicts keys",
                 caller(),
                 "call `cache.activate_past_recording()` before, or start with a new cache",
             )

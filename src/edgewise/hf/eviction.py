@@ -148,7 +148,7 @@ def install(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def other_graph(graph: Graph) -> EvictedKeys:
     return EvictedKeys(
-        f"the cache has the keys that `{graph!r}` needs, and those alone",
+        f"the cache has only the keys that `{graph!r}` needs",
         caller(),
         "start with a new cache after `hf.use`, and give every call the same mask",
     )

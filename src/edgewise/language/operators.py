@@ -257,7 +257,7 @@ def comparison(left: Any, sign: str, right: Any) -> nodes.ValueComparison:
         raise BadBody("nothing compares with NaN", place, "give a number")
     if isinstance(right, list | tuple):
         raise BadBody(
-            f"`{sign}` compares two values, and a tuple is none",
+            f"`{sign}` compares two values, and a tuple is not one",
             place,
             "a rule is `head <= (a, b)`",
         )
@@ -290,7 +290,7 @@ def rule(head: Any, body: Any) -> nodes.Rule:
     for item in items:
         if isinstance(item, nodes.Rule):
             raise ChainedRule(
-                "a rule stands in the body of a rule",
+                "a rule inside the body of a rule",
                 item.place,
                 "write one `<=` per rule, and put the rules into a list; to compare values, "
                 "write `b >= a` for `a <= b`",

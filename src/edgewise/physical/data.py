@@ -171,7 +171,7 @@ class Data:
         self._seen[name] = live, live.mark
 
     def _forget_oldest(self, more: int) -> None:
-        """Make way for what takes so many bytes: many lengths in a row must not add up."""
+        """Make way for what takes this many bytes: many lengths in a row must not add up."""
         total = more + sum(step.bytes for step in self.built.values())
         while self.built and (len(self.built) >= LENGTHS or total > BUDGET):
             old = self.built.pop(next(iter(self.built)))

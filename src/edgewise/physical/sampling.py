@@ -1,4 +1,4 @@
-"""Sampled groundings: at most so many of each rule head, drawn without replacement."""
+"""Sampled groundings: at most this many of each rule head, drawn without replacement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgewise.layouts.ragged import Ints, pointer, ranges
 
 
 class BadBatches(EdgewiseError):
-    """A batch is a number of seeds, with at most so many groundings of a rule head at each hop."""
+    """A batch is a number of seeds, with at most a number of groundings per rule head and hop."""
 
     code = "bad-batches"
     example = """\

@@ -80,7 +80,7 @@ def pruned_rules(program: Program, heads: Heads, outputs: Sequence[str] = ()) ->
 
 
 def checked_heads(counts: Sequence[int], heads: Any) -> dict[int, list[int]]:
-    """The heads to prune, of so many in each layer; layers that lose none are left out."""
+    """The heads to prune, by layer and its number of heads; layers that lose none are left out."""
     if not isinstance(heads, Mapping):
         raise NoSuchHead(
             f"heads are {type(heads).__name__}", caller(), "write `{layer: [head, ...]}`"

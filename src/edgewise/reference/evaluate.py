@@ -46,7 +46,7 @@ class Evaluator:
         self.training = training
         self.computed: Counter[str] = Counter()  # groundings evaluated, by relation
         self.facts: Values = {}
-        self.unreached: set[GroundAtom] = set()  # derivable, but not in so many rounds
+        self.unreached: set[GroundAtom] = set()  # derivable, but not in this many rounds
         self.before: dict[str, Values] = {}  # what the last of k rounds read, by relation
         self.rules: dict[str, list[RuleGroundings]] = defaultdict(list)
         for rule in rules:

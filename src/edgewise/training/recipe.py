@@ -33,9 +33,9 @@ class Training:
     or constant. `fresh_rate` is the rate of weights that the checkpoint of a model does not have,
     by default the same. A step is one batch, or the mean gradient of `accumulate` of them. `ema` is
     the decay of a moving average of the weights, which is then what is evaluated and saved.
-    `patience` stops after so many evaluations without a lower validation loss. The final evaluation
-    is of the last model, or of the best by validation loss. `deterministic` makes GPU runs
-    reproducible bit for bit, at some cost in speed.
+    `patience` stops after this many evaluations without a lower validation loss. The final
+    evaluation is of the last model, or of the best by validation loss. `deterministic` makes GPU
+    runs reproducible bit for bit, at some cost in speed.
     """
 
     steps: int = number(least=0)

@@ -61,7 +61,7 @@ def pattern_panel(pattern: Pattern, n: int, title: str, most_bytes: int) -> Pane
 
 
 def model_panel(graph: AttentionGraph, title: str, most_bytes: int) -> Panel:
-    """The strongest edges of each head that fit into so many bytes, and its summary."""
+    """The strongest edges of each head that fit into this many bytes, and its summary."""
     n = len(graph.tokens)
     if not graph.calls:
         raise NoAttention("the graph has no layers", caller(), "make it of a model")

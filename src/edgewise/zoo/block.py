@@ -1,4 +1,4 @@
-"""What may vary in the layer of any Transformer: knobs of a `Config`.
+"""What may vary in the layer of any Transformer: options of a `Config`.
 
     graph         the pairs that attend: a pattern or its text, one per layer or per head, or
                   conditions on I and J
@@ -52,7 +52,7 @@ FEED_FORWARDS = ("none", *ACTIVATIONS, *GATED)
 Conditions = tuple[Expression, ...]
 Graph = Pattern | per_head | per_layer | str | Conditions | None
 Kind = TypeVar("Kind")
-Edges = tuple[tuple[int, Conditions], ...]  # so many heads, and the conditions on their pairs
+Edges = tuple[tuple[int, Conditions], ...]  # this many heads, and the conditions on their pairs
 
 
 class BadConfig(EdgewiseError):
@@ -74,7 +74,7 @@ def check_positive(config: object, *names: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """The knobs of a layer; the defaults are those of the model's paper.
+    """The options of a layer; the defaults are those of the model's paper.
 
     `graph` is that of self-attention; a decoder attends to earlier tokens only. Patterns per layer
     are used in turns, patterns per head divide the heads evenly. A token with no key is unchanged

@@ -62,7 +62,7 @@ class Config(block.Block):
         return (2 * self.k + 1) * (self.clip + 1)
 
     def edges(self, tokens: int) -> rows:
-        """What `edge(i, j, type)` is for a text of so many tokens.
+        """What `edge(i, j, type)` is for a text of this many tokens.
 
         >>> Config(k=1, clip=1, causal=False).edges(2).keys.T.tolist()
         [[0, 0, 2], [0, 1, 0], [1, 0, 1], [1, 1, 2], [2, 0, 5], [2, 1, 5]]

@@ -1,7 +1,4 @@
-"""The rules of a layer by its knobs: what a sublayer adds, whom it attends to, where tokens stand.
-
-The knobs are those of `edgewise.zoo.block.Block`.
-"""
+"""The rules of a layer by its options, those of `edgewise.zoo.block.Block`."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -72,7 +69,7 @@ def sublayer(
 ) -> tuple[Statements, Atom]:
     """What `rules` derive as `inner` (of `width` numbers) from the rows they read, added to x.
 
-    Gives the rules, and the relation of the sum: `added`, or `normed` where the norm stands last.
+    Gives the rules, and the relation of the sum: `added`, or `normed` where the norm comes last.
     `adds` are the rules of the residual connection.
     """
     size, eps = config.size, config.eps
@@ -169,7 +166,7 @@ def attention(
     scores: tuple[Expression, ...] = (),
     placed: bool = True,
 ) -> Statements:
-    """Multi-head attention of x along edges, by the knobs of a configuration.
+    """Multi-head attention of x along edges, by the options of a configuration.
 
     - to: the relation that is attended to, by default x itself.
     - scores: terms added to the score, expressions of `V.H`, `V.I` and `V.J`.

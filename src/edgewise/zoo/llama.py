@@ -43,8 +43,8 @@ class Config(block.Block):
     - scaling: how rotary positions are scaled for long texts, one of `zoo.rope_scaling`.
     - rotated: how many features of a head are rotated, by default all.
     - biases: the projections with a bias, of `q`, `k`, `v`, `attended`, `gate`, `up`, `out`.
-    - window: in the layers `local` a token attends to so many tokens, itself included; their
-      rotary base is `local_base`, if that is another.
+    - window: in the layers `local` a token attends to the last `window` tokens, itself included;
+      their rotary base is `local_base`, if that is another.
     - cap: scores are cap · tanh(score / cap).
     - qk_norm: queries and keys are normed; post_norm: what a sublayer gives is, too.
     - shifted: the gain of a norm is 1 + weight. scaled: embeddings are multiplied by √size.

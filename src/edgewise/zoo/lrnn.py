@@ -39,7 +39,7 @@ class Config:
 
 
 def ring(size: int) -> Rule:
-    """ring_5(a, b, c, d, e): a cycle of so many different atoms.
+    """ring_5(a, b, c, d, e): a cycle of this many different atoms.
 
     >>> ring(3)
     R.ring_3(V.A, V.B, V.C) <= (R._edge(V.A, V.B), R._edge(V.B, V.C), R._edge(V.C, V.A), R.special.alldiff(V.A, V.B, V.C))

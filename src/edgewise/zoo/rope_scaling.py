@@ -129,7 +129,7 @@ class Dynamic:
     amplitude: ClassVar[float] = 1.0
 
     def up_to(self, count: int) -> "Scaling | None":
-        """That of all texts of at most so many tokens, where it is the same for all."""
+        """That of all texts of at most this many tokens, where it is the same for all."""
         return None if count <= self.length else self
 
     def speed(self, plain: Speeds, d: int, base: float, count: Expression) -> Expression:
@@ -155,7 +155,7 @@ class LongRope:
     amplitude: float
 
     def up_to(self, count: int) -> "Scaling | None":
-        """That of a text of so many tokens."""
+        """That of a text of this many tokens."""
         return Factors(self.short if count <= self.length else self.long, self.amplitude)
 
     def speed(self, plain: Speeds, d: int, base: float, count: Expression) -> Expression:

@@ -33,7 +33,7 @@ def columns_of(rows: Sequence[Sequence[Any]], count: int) -> list[list[Any]]:
 
 
 def has_magic(path: str | Path, magic: bytes, at: int = 0) -> bool:
-    """Whether a file says that it is of a kind, `at` so many bytes from its start."""
+    """Whether a file says that it is of a kind, `at` this many bytes from its start."""
     try:
         with open(path, "rb") as file:
             return file.read(at + len(magic))[at:] == magic

@@ -174,7 +174,7 @@ def clipped(cells: Cells, leaf: Interval, order: Order) -> Cells:
     if leaf.turned:
         other = Order(order.key, order.query, order.most)
         tall = clipped(cells.T, replace(leaf, turned=False), other).T
-        order.check(int((tall.bottom - tall.top).sum()))  # at most so many runs of keys
+        order.check(int((tall.bottom - tall.top).sum()))  # at most this many runs of keys
         return tall
     rank = leaf.rank[order.key]
     breaks = np.ones(len(rank), bool)

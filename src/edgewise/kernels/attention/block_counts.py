@@ -27,7 +27,7 @@ def blocks_of(graph: Pattern, n: int, m: int, block: int) -> Blocks:
 @cached
 def at_least(graph: Pattern, n: int, m: int, block: int) -> int:
     """A number of blocks that there are: of scattered graphs a part of the rows says enough."""
-    if residue_groups(graph, n, m) is not None:  # so a row has at most so many keys of a block
+    if residue_groups(graph, n, m) is not None:  # so a row has at most this many keys of a block
         most = block * -(-block // symbolic_step(graph))
         return -(-facts(graph, n, m).pairs // most)
     if pieces_of(graph, n, m) < n:

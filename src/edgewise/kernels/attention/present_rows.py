@@ -99,7 +99,7 @@ def worth_it(runs: list[SampleRun], graph: Any, shape: tuple[int, ...], m: int) 
 
 
 def fewer(pairs: int, calls: int, padded: int, width: int) -> bool:
-    """Whether so many calls for these pairs are less work than one for the padded ones."""
+    """Whether a call for each run is less work than one for the padded rows."""
     return pairs * width + CALL * calls < MOST_REAL * padded * width
 
 

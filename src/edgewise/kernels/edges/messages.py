@@ -170,7 +170,7 @@ class MessageIndex:
 
 
 def message_index(ends: Sequence[Tensor], sizes: Sequence[int]) -> MessageIndex:
-    """Edge e has the ends ends[u][e], each of so many rows; the first is its segment.
+    """Edge e has the ends ends[u][e], each of this many rows; the first is its segment.
 
     >>> ends = [torch.tensor(x) for x in ([0, 0, 1], [2, 0, 2])]
     >>> message_index(ends, (2, 3)).ways[1].rows.ptr.tolist()

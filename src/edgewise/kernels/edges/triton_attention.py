@@ -314,7 +314,7 @@ class Share(NamedTuple):
 
 
 def share(heads: int, features: int, itemsize: int, *, backward: bool) -> Share:
-    """Of so many heads of so many features, which are a power of two.
+    """Of this many heads of this many features, which are a power of two.
 
     >>> share(4, 16, 4, backward=False)
     Share(heads=4, edges=4)

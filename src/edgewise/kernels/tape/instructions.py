@@ -45,7 +45,7 @@ NONE: Operand = (0, 0, 0)
 
 
 def line(name: str, size: tuple[int, ...], *operands: Operand, index: int = 0) -> list[int]:
-    """A line over so many rows and columns; operands are out, a, b and c, as many as there are."""
+    """A line over rows and columns; its operands are out, a, b and c, or the first of these."""
     rows, columns = size
     listed = (*operands, *[NONE] * (4 - len(operands)))
     return [OPS[name], rows, columns, *(part for each in listed for part in each), index]

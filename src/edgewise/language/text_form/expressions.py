@@ -52,7 +52,7 @@ def _compared(cursor: Cursor, first: Token, left: nodes.Expression) -> nodes.Exp
     right = expression(cursor, 0)
     if cursor.kind in COMPARED:
         raise operators.NoTruthValue(
-            "two comparisons stand in one", cursor.span(first), "write `a > 0.1, a < 0.5`"
+            "two comparisons in one", cursor.span(first), "write `a > 0.1, a < 0.5`"
         )
     return _built(cursor, first, partial(operators.comparison, left, sign.kind, right), left, right)
 
@@ -104,7 +104,7 @@ def _weighted(cursor: Cursor) -> nodes.Expression:
     compares = first.kind in NUMBERS and cursor.kind == "<" and cursor.ahead(2).kind != ">"
     if cursor.kind in STARTS and cursor.token.text[0] not in "+-" and not compares:
         raise brackets.TwoWeights(
-            "two weights stand side by side", cursor.span(), "write one weight before an atom"
+            "two weights side by side", cursor.span(), "write one weight before an atom"
         )
     if not _starts_operand(cursor):
         if first.kind in NUMBERS:
@@ -115,7 +115,7 @@ def _weighted(cursor: Cursor) -> nodes.Expression:
     inner = _postfix(cursor, cursor.token, primary(cursor))
     if isinstance(inner, nodes.Weight):
         raise brackets.TwoWeights(
-            "a weight stands before another weight", cursor.span(first), "write one weight"
+            "a weight before another weight", cursor.span(first), "write one weight"
         )
     if inner.weight is not None:
         raise brackets.TwoWeights(

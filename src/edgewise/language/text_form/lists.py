@@ -50,7 +50,7 @@ def starts_list(cursor: Cursor) -> bool:
 
 def entries(cursor: Cursor) -> list[ListEntry]:
     """`[product, leaky_relu(0.2), softmax_agg(J)]`, `[activation=tanh]`, `[rounds=3, H=8]`."""
-    cursor.expect("[", "functions stand in brackets")
+    cursor.expect("[", "functions go in brackets")
     why = "functions are separated by `,` and closed by `]`"
     return [one for found in cursor.separated("]", lambda: _entry(cursor), why) for one in found]
 

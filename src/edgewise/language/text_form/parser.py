@@ -182,7 +182,7 @@ def _head(cursor: Cursor) -> nodes.Atom:
         raise NotSupported(
             f"the weight `${value.name}` has a list of its own",
             cursor.span(first),
-            "write it where the weight stands: `$w=<0.5>` is fixed, `$w={8 = 1.0}` filled",
+            "write it with the weight: `$w=<0.5>` is fixed, `$w={8 = 1.0}` filled",
         )
     if cursor.kind == "@" and cursor.ahead().kind == "name" and cursor.ahead().text not in SPECIALS:
         cursor.next()
@@ -277,7 +277,7 @@ def _stack(cursor: Cursor) -> nodes.Stack:
         cursor.expect("->", "name the output of a copy: `layer * 2 (x = a) -> out {`")
         outputs = _outputs(cursor)
         place = cursor.span(first)
-        cursor.expect("{", "the statements of a stack stand in `{ ... }`")
+        cursor.expect("{", "the statements of a stack go in `{ ... }`")
         inside = statements.flatten(_statements(cursor, None))
         cursor.expect("}", "close the block of the stack")
     finally:

@@ -183,7 +183,7 @@ def _element(
 
 def term_list(cursor: Cursor) -> tuple[nodes.Term, ...]:
     """`(X, 3, name, "any text")`."""
-    cursor.expect("(", "terms stand in parentheses, as in `a(X, 3)`")
+    cursor.expect("(", "terms go in parentheses, as in `a(X, 3)`")
     why = "terms are separated by `,` and closed by `)`"
     return tuple(cursor.separated(")", lambda: term(cursor), why))
 

@@ -115,7 +115,7 @@ def _side(
     rows = locate(ground.heads, columns)
     has = (rows >= 0).view(-1, count)
     if len(has) > 1 and not bool((has == has[0]).all()):
-        raise Refused(f"`{leaf!r}` has values at other distances in other heads")
+        raise Refused(f"`{leaf!r}` has values at different distances in different heads")
     rows = torch.where(rows < 0, ground.heads.rows, rows)
     return Side(RuleStep(ground, SUM), (*names, DISTANCE), (*sizes, count), None, rows), has[0]
 

@@ -79,5 +79,5 @@ def edge_side(part: Listed, node: Attention, extents: Extents, pattern: Any) -> 
     ]
     rows = locate(part.ground.heads, columns)
     if bool((rows < 0).any()):
-        raise Refused(f"`{part.item!r}` lists other pairs for other heads")
+        raise Refused(f"`{part.item!r}` lists different pairs for different heads")
     return EdgeSide(RuleStep(part.ground, SUM), shared, sizes, rows)

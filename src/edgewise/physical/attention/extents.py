@@ -140,7 +140,7 @@ class Extents:
         for name, ends in self.each.items():
             self.axes[name] = int(ends.max())
             if name in alike and len(ends[self.alive].unique()) > 1:
-                raise Refused(f"axis `{name}` has other lengths in other samples")
+                raise Refused(f"axis `{name}` has different lengths in different samples")
 
     def padded_grid(
         self, names: tuple[str, ...], index: Index
@@ -249,7 +249,7 @@ def _refuse_other(pattern: Pattern, queries: Tensor, keys: Tensor, n: int, m: in
     for length, width in pairs:
         inside = (longest[0] < length) & (longest[1] < width)
         if not torch.equal(pattern.edges(length, width), longest[:, inside]):
-            raise Refused(f"{pattern!r} is another in shorter samples")
+            raise Refused(f"{pattern!r} is a different pattern in shorter samples")
 
 
 def is_product(index: Index) -> bool:

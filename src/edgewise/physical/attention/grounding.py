@@ -101,7 +101,7 @@ class _Parts:
         """A number of each pair that has one."""
         names = tuple(sorted(names_in(item)))
         if SAMPLE.name in names:
-            raise Refused(f"`{item!r}` lists other pairs in every sample")
+            raise Refused(f"`{item!r}` lists different pairs in each sample")
         ground = self._ground(item, names)
         self.check(item, names, (0,))
         return Listed(item, ground, names)

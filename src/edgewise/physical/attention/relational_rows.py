@@ -111,7 +111,7 @@ class _PairBuilder:
                 if name in self.node.shared:
                     found = torch.unique(held)
                     if not torch.equal(values.setdefault(name, found), found):
-                        raise Refused(f"`{name}` has other values in other parts")
+                        raise Refused(f"`{name}` has different values in different parts")
         if any(name not in values for name in self.node.shared):
             raise Refused("a variable of the head is in no part")
         grid = Grid(tuple(len(values[name]) for name in self.node.shared))
@@ -127,7 +127,7 @@ class _PairBuilder:
             pairs = {name: held[there] for name, held in pairs.items()}
             queries, keys, i, j = self._ends(pairs)
         if not bool(self._holds(self.weighed, pairs).all() & self._holds(values, keys).all()):
-            raise Refused("it weighs values that are not there for all pairs")
+            raise Refused("it weights values that some pairs do not have")
         sides = {item: self._side(item, queries) for item in self.of_queries}
         sides |= {item: self._side(item, keys) for item in (*self.of_keys, *values)}
         sides |= {item: self._side(item, pairs) for item in (*self.of_edges, *self.weighed)}
@@ -172,7 +172,7 @@ class _PairBuilder:
     def _listed(self, atom: nodes.Atom, names: tuple[str, ...]) -> tuple[Columns, Index]:
         terms = [t.name if isinstance(t, nodes.Variable) else "" for t in atom.terms]
         if not set(terms) <= set(names) or len(set(terms)) != len(terms):
-            raise Refused(f"`{atom!r}` holds for other pairs in other heads")
+            raise Refused(f"`{atom!r}` holds for different pairs in different heads")
         index = self.grounder.index(atom.relation, len(terms))
         return {name: index.column(at) for at, name in enumerate(terms)}, index
 

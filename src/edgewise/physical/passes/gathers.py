@@ -47,7 +47,7 @@ def segment_extreme(x: Tensor, which: EdgeIndex, *, largest: bool) -> Tensor:
 
 LARGEST = (1 << 31) - 1  # entries that kernels count
 # on a CPU a kernel costs 60 µs before its first row, as an autograd function with a prepared index:
-# torch gathers and adds up to so many rows, of so many numbers, in that time
+# torch gathers and adds up to this many rows, of this many numbers, in that time
 SMALL_ROWS, SMALL_NUMBERS = 1 << 10, 1 << 15
 
 

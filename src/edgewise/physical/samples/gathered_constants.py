@@ -143,7 +143,7 @@ class Comparison:
         return self.axes.setdefault(axis.mark, axis)
 
     def sized(self, one: int, two: int) -> Iterator[SampleAxis]:
-        """The axes that have so many rows in both batches."""
+        """The axes that have this many rows in both batches."""
         for axis in list(self.axes.values()):
             if (axis.total, self.second.total(axis)) == (one, two):
                 yield axis

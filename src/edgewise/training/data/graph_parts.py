@@ -23,7 +23,7 @@ class Shares:
 
     - part: a column that says train, validation or test; otherwise shares are drawn
     - validation, test: the shares; of classes alike
-    - folds, fold: so many folds, and which of them is the test part
+    - folds, fold: the number of folds, and which of them is the test part
     - split_seed: draws another division
     """
 

@@ -34,10 +34,10 @@ Arrays = dict[str, Any]
 class Encodings:
     """`random_walk`, `laplacian` and `degrees`: features of `position(i)`; see `edgewise.data`.
 
-    `partitions`: so many ways to divide graphs into batches are used in turn, each batch grounded
+    `partitions`: how many ways to divide graphs into batches are used in turn, each batch grounded
     once; 0: every epoch has its own.
 
-    `neighbours`: batches of nodes read so many edges of each node, for 0, 1, ... steps from them.
+    `neighbours`: batches of nodes read this many edges of each node, for 0, 1, ... steps from them.
     """
 
     random_walk: int = number(0, least=0)

@@ -29,7 +29,7 @@ class LabelledData(Splits):
 
     A line of a text file is the number of a class, a space and the text. Texts are truncated to
     `longest` tokens; words seen less than `seen` times are unknown. Labels are integers or strings.
-    `batch_tokens` makes batches of similar length with at most so many tokens, padding included.
+    `batch_tokens` makes batches of similar length with at most this many tokens, padding included.
     """
 
     text: str = "text"

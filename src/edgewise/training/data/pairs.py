@@ -32,7 +32,7 @@ class PairData(Splits):
     Columns are also found in objects of a column `translation`. The tokenizer is learned from the
     training part, one for both languages. Training sentences have fewer than `longest` tokens,
     others are truncated at twice that. `batch_tokens` makes batches of similar length with at most
-    so many tokens on each side, padding included.
+    this many tokens on each side, padding included.
     """
 
     source: str

@@ -31,7 +31,7 @@ class TreebankData:
 
     `longest` is the most pieces of a sentence, with one before it, which stands for the root, and
     one after it; a longer one is an error. `batch_tokens` makes batches of similar length with at
-    most so many tokens, padding included.
+    most this many tokens, padding included.
     """
 
     path: str = "."

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from edgewise.inputs.kinds import numbers
 from edgewise.language import F, Program, R, V
 from edgewise.module import Model
-from edgewise.training.models.knobs import Transformer, stack_sizes
 from edgewise.training.models.language import initialise
+from edgewise.training.models.transformer import Transformer, stack_sizes
 from edgewise.training.schema import number
 from edgewise.zoo import layers, transformer
 from edgewise.zoo.parts import affine, dropped, present

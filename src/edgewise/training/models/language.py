@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from edgewise.inputs.kinds import numbers
 from edgewise.language import F, Program, R
 from edgewise.module import Model
-from edgewise.training.models.knobs import Transformer
+from edgewise.training.models.transformer import Transformer
 from edgewise.training.schema import number
 from edgewise.zoo import block, encoder, gpt2, layers
 from edgewise.zoo.parts import linear
@@ -55,7 +55,7 @@ class Gpt(LanguageTransformer):
         return gpt2.Config(
             words, self.size, self.heads, 4 * self.size, self.layers, length,
             activation=F.gelu, dropout=self.dropout, attention_dropout=self.attention_dropout,
-            **self.knobs(),
+            **self.layer_options(),
         )  # fmt: skip
 
     def program(self, words: int, context: int) -> Program:
@@ -71,7 +71,7 @@ class Encoder(LanguageTransformer):
     def sizes(self, words: int, length: int) -> gpt2.Config:
         return gpt2.Config(
             words, self.size, self.heads, self.hidden, self.layers, length,
-            activation=F.gelu, dropout=self.dropout, **self.knobs(),
+            activation=F.gelu, dropout=self.dropout, **self.layer_options(),
         )  # fmt: skip
 
     def program(self, words: int, context: int) -> Program:

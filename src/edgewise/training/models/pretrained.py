@@ -15,8 +15,8 @@ from edgewise.language.nodes import Expression
 from edgewise.module import Model
 from edgewise.training.errors import BadData
 from edgewise.training.models.classifier import mask_of
-from edgewise.training.models.knobs import NAMES, check_config
 from edgewise.training.models.language import STD
+from edgewise.training.models.transformer import NAMES, check_config
 from edgewise.training.schema import Mistakes, number, one_of
 from edgewise.zoo.block import AGGREGATIONS, NORMS, POSITIONS, Block
 from edgewise.zoo.parts import affine, dropped
@@ -32,7 +32,7 @@ class FromCheckpoint:
     """What every model that starts from a checkpoint has.
 
     `path` is a run, a folder of Hugging Face, or a name that `edgewise models` lists. Data needs
-    the tokenizer of the checkpoint: `tokenizer` in `[data]` is the same path. A knob takes the
+    the tokenizer of the checkpoint: `tokenizer` in `[data]` is the same path. An option takes the
     place of the checkpoint's own; weights that the checkpoint does not have begin at random.
     """
 
@@ -49,9 +49,9 @@ class FromCheckpoint:
     size: ClassVar = 0
 
     def check(self) -> Mistakes:
-        yield from check_config(lambda: Block(**self.knobs()))
+        yield from check_config(lambda: Block(**self.layer_options()))
 
-    def knobs(self) -> dict[str, Any]:
+    def layer_options(self) -> dict[str, Any]:
         """Those that are set."""
         return {name: value for name in NAMES if (value := getattr(self, name)) != ""}
 
@@ -66,11 +66,11 @@ class FromCheckpoint:
         config, program, states = found.config, found.program, self.states
         section = getattr(config, "model", None)  # of a run
         if section is None:
-            config = replace(config, dropout=self.dropout, **self.knobs())
+            config = replace(config, dropout=self.dropout, **self.layer_options())
             program = found.spec.MODEL.program(config)
-        elif self.knobs():
+        elif self.layer_options():
             raise BadData(
-                f"`{next(iter(self.knobs()))}` cannot be changed: the checkpoint is a run",
+                f"`{next(iter(self.layer_options()))}` cannot be changed: the checkpoint is a run",
                 Span.of("<model>", self.path),
                 "set it in the recipe of that run, or start from a Hugging Face folder",
             )

@@ -19,7 +19,7 @@ from edgewise.language.nodes import Atom
 from edgewise.language.program import Program
 from edgewise.module import Model
 from edgewise.training.models.classifier import mask_of
-from edgewise.training.models.knobs import Transformer, stack_sizes
+from edgewise.training.models.transformer import Transformer, stack_sizes
 from edgewise.training.schema import number, one_of
 from edgewise.zoo import rnn, transformer
 from edgewise.zoo.block import POSITIONS

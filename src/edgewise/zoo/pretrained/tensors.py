@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint: which weight of ours each one holds, and how."""
+"""The tensors of a checkpoint: which of our weights each one holds, and how."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """A weight of ours and the tensor of a checkpoint that holds it.
+    """One of our weights and the tensor of a checkpoint that holds it.
 
-    `joined`: so many leading axes of ours (heads, head size) are one axis there. `part` (axis,
-    start, n): ours is a piece of an axis of n. `order`: the axes of the tensor in our order; a
-    matrix that is (in, out) there has (1, 0). `shape`: the tensor's shape, if none of these gives
+    `joined`: how many leading axes of our weight (heads, head size) are one axis there. `part`
+    (axis, start, n): ours is a piece of an axis of n. `order`: the axes of the tensor in our order;
+    a matrix that is (in, out) there has (1, 0). `shape`: the tensor's shape, if none of these gives
     it; `view`: the tensor with more axes, to which `part` and `order` then refer.
     """
 

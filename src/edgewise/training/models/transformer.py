@@ -1,4 +1,4 @@
-"""The knobs of a layer as keys of a recipe: those of `edgewise.zoo.block.Block`, as text."""
+"""The options of a layer as keys of a recipe: those of `edgewise.zoo.block.Block`, as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = ("graph", "norm", "scale", "feed_forward", "aggregation", "positions")
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
-    """Sizes and knobs of a Transformer.
+    """Sizes and options of a Transformer.
 
     `graph` is the text of a pattern, `per_layer(...)` or `per_head(...)`, conditions such as
     `@sub(I, J, D), @leq(D, 5)`, or a list of patterns among which heads are divided evenly; empty
@@ -36,8 +36,8 @@ class Transformer:
     aggregation: str = one_of("softmax", *AGGREGATIONS)
     positions: str = one_of("learned", *POSITIONS)
 
-    def knobs(self) -> dict[str, Any]:
-        """The knobs as a configuration of the zoo takes them."""
+    def layer_options(self) -> dict[str, Any]:
+        """The options as a configuration of the zoo takes them."""
         graph: Any = self.graph or None
         if isinstance(graph, list):
             graph = per_head(*(p for p in map(parse, graph) if isinstance(p, Pattern)))
@@ -72,7 +72,7 @@ def stack_sizes(model: Any, words: int, length: int, *, tied: bool = False) -> t
         length=length,
         dropout=model.dropout,
         tied=tied,
-        **model.knobs(),
+        **model.layer_options(),
     )
 
 

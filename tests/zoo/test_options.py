@@ -1,4 +1,4 @@
-"""Every Transformer with every knob: it builds, is fused, and equals the reference."""
+"""Every Transformer with every option: it builds, is fused, and equals the reference."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from edgewise.graphs import full, per_head, per_layer, window
 from edgewise.zoo import block
 
 MODELS = [zoo.encoder, *(m for m in zoo.TRANSFORMERS if issubclass(m.Config, block.Block))]
-KNOBS = {
+OPTIONS = {
     "window": {"graph": "window(1)"},
     "layers": {"graph": "per_layer(window(1), full())", "layers": 2},
     "heads": {"graph": "per_head(window(1) - window(0), full())"},
@@ -41,17 +41,17 @@ def name_of(model):
     return model.__name__.rpartition(".")[2]
 
 
-def small(model, **knobs):
+def small(model, **options):
     of_text = model in zoo.TRANSFORMERS and model is not zoo.vit
     base = TEXT | {"layers": 2 if model is zoo.sparse else 1} if of_text else {}
     own = {}
-    if "layers" in knobs and "decoder_layers" in model.Config.__dataclass_fields__:
-        own = {"decoder_layers": knobs["layers"]}
-    return model.Config(**base | SIZES.get(model, {}) | {"dropout": 0.0} | own | knobs)
+    if "layers" in options and "decoder_layers" in model.Config.__dataclass_fields__:
+        own = {"decoder_layers": options["layers"]}
+    return model.Config(**base | SIZES.get(model, {}) | {"dropout": 0.0} | own | options)
 
 
 def config_or_none(model, chosen):
-    """None where the model refuses a knob, which it does with an error of its own."""
+    """None where the model refuses an option, which it does with an error of its own."""
     try:
         return small(model, **chosen)
     except EdgewiseError as error:
@@ -96,26 +96,26 @@ def assert_equals_reference(model, config, *, fused=True, gradients=False):
 
 
 def cases():
-    """All knobs of two models, and in turns five of every other."""
+    """All options of two models, and in turns five of every other."""
     for at, model in enumerate(MODELS):
-        every = list(KNOBS)
+        every = list(OPTIONS)
         turn = [every[(5 * at + k) % len(every)] for k in range(5)]
-        for knob in every if model in (zoo.gpt2, zoo.bert) else turn:
-            yield pytest.param(model, knob, id=f"{name_of(model)}-{knob}")
+        for option in every if model in (zoo.gpt2, zoo.bert) else turn:
+            yield pytest.param(model, option, id=f"{name_of(model)}-{option}")
 
 
-@pytest.mark.parametrize(("model", "knob"), list(cases()))
-def test_a_knob_is_what_its_rules_say_or_refused(model, knob):
-    config = config_or_none(model, KNOBS[knob])
+@pytest.mark.parametrize(("model", "option"), list(cases()))
+def test_an_option_is_what_its_rules_say_or_refused(model, option):
+    config = config_or_none(model, OPTIONS[option])
     if config is None:
         return
-    fused = model not in UNFUSED and (model, knob) not in LISTED
+    fused = model not in UNFUSED and (model, option) not in LISTED
     assert_equals_reference(model, config, fused=fused)
 
 
-@pytest.mark.parametrize("knob", KNOBS)
-def test_the_towers_of_clip_have_knobs(knob):
-    tower = {"size": 4, "heads": 2, "hidden": 4, "layers": 1} | KNOBS[knob]
+@pytest.mark.parametrize("option", OPTIONS)
+def test_the_towers_of_clip_have_options(option):
+    tower = {"size": 4, "heads": 2, "hidden": 4, "layers": 1} | OPTIONS[option]
     text, pixels = zoo.clip.Tower(**tower), zoo.clip.Tower(**tower)
     config = zoo.clip.Config(6, 4, 5, 2, 1, 3, 2, text, pixels)
     program = zoo.clip.program(config)
@@ -129,15 +129,15 @@ def test_the_towers_of_clip_have_knobs(knob):
 
 
 def test_what_is_refused_is_what_cannot_be():
-    """Most knobs fit most models."""
-    fits = {(name_of(m), k) for m in MODELS for k in KNOBS if config_or_none(m, KNOBS[k])}
+    """Most options fit most models."""
+    fits = {(name_of(m), k) for m in MODELS for k in OPTIONS if config_or_none(m, OPTIONS[k])}
     for model in (zoo.gpt2, zoo.bert, zoo.deberta_v2, zoo.transformer, zoo.megatron, zoo.vit):
-        assert {k for m, k in fits if m == name_of(model)} == set(KNOBS)
+        assert {k for m, k in fits if m == name_of(model)} == set(OPTIONS)
     assert ("t5", "learned") not in fits  # it has no length
-    assert len(fits) > 0.8 * len(MODELS) * len(KNOBS)
+    assert len(fits) > 0.8 * len(MODELS) * len(OPTIONS)
 
 
-knobs = st.fixed_dictionaries(
+options = st.fixed_dictionaries(
     {},
     optional={
         "graph": st.sampled_from(
@@ -153,8 +153,8 @@ knobs = st.fixed_dictionaries(
 
 
 @settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
-@given(st.sampled_from([zoo.gpt2, zoo.bert, zoo.transformer, zoo.t5, zoo.llama]), knobs)
-def test_knobs_combine(model, chosen):
+@given(st.sampled_from([zoo.gpt2, zoo.bert, zoo.transformer, zoo.t5, zoo.llama]), options)
+def test_options_combine(model, chosen):
     config = config_or_none(model, chosen)
     if config is None:
         return
@@ -182,7 +182,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_knob_is_refused(case):
+def test_a_bad_option_is_refused(case):
     chosen, said = BAD[case]
     with pytest.raises(EdgewiseError) as caught:
         small(zoo.gpt2, **chosen)
