@@ -5,7 +5,7 @@ import operator
 import pytest
 import torch
 
-from edgewise import EdgewiseError, F, Program, R, V, graphs
+from edgewise import EdgewiseError, F, Program, R, V, W, graphs
 from edgewise.passes.formula_patterns import formula_pattern
 
 SIGNS = (operator.le, operator.lt, operator.ge, operator.gt, operator.eq, operator.ne)
@@ -106,11 +106,50 @@ def test_numbers_beyond_64_bits_are_exact():
 
 
 def test_equal_variables_stay_equal_in_python():
-    assert V.I == V.I
-    assert V.I != V.J
+    assert bool(V.I == V.I)
+    assert bool(V.I != V.J)
     assert V.I in (V.J, V.I)
+    assert (V.I, V.J) == (V.I, V.J) != (V.J, V.I)
     assert {V.I: 1}[V.I] == 1
-    assert not V.I == "I"  # noqa: SIM201
+    assert [V.I, V.J].index(V.J) == 1
+    assert R.a(V.I) == R.a(V.I) != R.a(V.J)
+    assert not bool(V.I == "I")
+
+
+LOST = {  # Python drops one of the two
+    "and": lambda: V.I != V.J and V.J != V.K,
+    "or": lambda: V.I == 1 or V.I == 2,
+    "not": lambda: not V.I == V.J,  # noqa: SIM201
+    "if": lambda: V.I if V.J == V.K else V.J,
+    "a filter": lambda: [v for v in (V.I, V.J) if v != V.I],
+    "a chain": lambda: V.I != V.J != V.K,
+    "a chain that ends in an order": lambda: V.I == V.J <= V.K,
+    "terms": lambda: R.a(V.I and V.J),
+    "no term": lambda: R.a(not V.I),
+    "names of terms": lambda: F.softmax_agg(agg_terms=[V.I or V.J]),
+    "functions": lambda: [F.product and F.tanh],
+    "either function": lambda: [F.relu or F.tanh],
+    "lines": lambda: [(R.h / 1 | [F.tanh]) and (R.g / 1 | [F.relu])],
+    "programs": lambda: Program([R.a(1)]) and Program([R.b(1)]),
+    "weights": lambda: R.a(V.I)[W.a[2, 2] or W.b[2, 2]],
+}
+
+
+@pytest.mark.parametrize("write", LOST.values(), ids=LOST)
+def test_nothing_is_lost_in_the_truth_of_what_rules_are_made_of(write):
+    with pytest.raises(EdgewiseError) as caught:
+        write()
+    assert caught.value.code == "no-truth-value"
+
+
+def test_values_are_equal_where_neither_is_less():
+    equal = (R.a(V.I) >= R.b(V.I), R.b(V.I) >= R.a(V.I))
+    program = Program([R.h(V.I) <= (R.x(V.I), *equal)])
+    facts = [R.x(i) for i in range(3)] + [R.a(i)[float(i)] for i in range(3)]
+    facts += [R.b(i)[1.0] for i in range(3)]
+    assert [atom.terms for atom in program.solve(facts)[R.h(V.I)]] == [(1,)]
+    model = program.compile(R.h)
+    assert [atom.terms for atom, _ in model.rows(model.ground(facts=facts)).items()] == [(1,)]
 
 
 MISUSES = {

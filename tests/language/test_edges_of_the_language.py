@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
@@ -11,6 +12,7 @@ import edgewise
 from edgewise import EdgewiseError, F, Program, R, V, graphs
 
 Q = torch.randn(1, 2, 16, 8)
+CALLED = Program([R.h(V.I) <= F.call(torch.nn.Linear(2, 2))(R.x(V.I))])
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,22 @@ Q = torch.randn(1, 2, 16, 8)
         (lambda: Program.parse("h(X) :- x(Y), X is Y + 1."), "`X == Y + 1`"),
         (lambda: Program.parse("h(X) :- x(X); y(X)."), "two rules"),
         (lambda: Program([R.hidden_(V.I) <= R.x(V.I)]).solve([R.x(1)])[R.hiden_(V.I)], "hidden_"),
+        (lambda: R.h(V.I) <= (R.x(V.I), R.x(V.I) == R.y(V.I)), "R.b(V.I) >= R.a(V.I)"),
+        (lambda: R.h(V.I) <= max(R.x(V.I), R.y(V.I)), "`F.max(R.a, R.b)`"),
+        (lambda: R.h(V.I) <= torch.relu(R.x(V.I)), "`F.relu(R.a(V.X))`"),
+        (lambda: R.h(V.I) <= torch.nn.Linear(3, 3)(R.x(V.I)), "`R.a(V.X)[64, 32]`"),
+        (lambda: R.h(V.I) <= torch.ones(3) * R.x(V.I), "`W[tensor].fixed()`"),
+        (lambda: R.h(V.I) <= np.ones(3) * R.x(V.I), "`W[tensor].fixed()`"),
+        (lambda: R.h(V.I) <= 1 / R.x(V.I), "`F.inverse(a)`"),
+        (lambda: R.h(V.I) <= R.x(V.I) % 2, "`V.I % 2`"),
+        (lambda: R.h(V.I) <= (R.x(V.I) << 1), "`F.inverse(a)`"),
+        (lambda: CALLED.solve([R.x(0)[[1.0, 1.0]]]), "F.call(module.double())"),
+        (lambda: R("h")(V.I), "R['h']"),
+        (lambda: V("I"), "V['I']"),
+        (lambda: F("tanh"), "`F.name`"),
+        (lambda: graphs.causal() ^ graphs.window(1), "`(a - b) | (b - a)`"),
+        (lambda: sum([graphs.causal(), graphs.window(1)]), "`a | b`"),
+        (lambda: graphs.causal() * graphs.window(1), "`a & b`"),
     ],
 )
 def test_a_slip_is_refused_with_the_right_spelling(write, help):

@@ -131,7 +131,7 @@ class Inference:
     def line(self, relation: str, derived: list[Shapes]) -> Shapes:
         """What the relation's line makes of any of its rules together."""
         line = self.lines.get(relation)
-        chosen = [f for f in line.functions if kind(f) == COMBINATION] if line else []
+        chosen = [f for f in line.functions if kind(f) == COMBINATION] if line is not None else []
         combination = chosen[0] if chosen else SUM
         together = NOTHING  # the sum, product, ... of some of the rules so far
         for shapes in derived:

@@ -128,9 +128,11 @@ def _reshape_columns(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def call_failed(module: Any, problem: Exception, shape: tuple[int, ...]) -> CallFailed:
+    help = "a called module takes one value and returns one value"
+    if "dtype" in str(problem):
+        help = "give it the precision of the data; `solve` has float64: `F.call(module.double())`"
     return CallFailed(
-        f"`{module!r}` raised {type(problem).__name__} on {show(shape)}: {problem}",
-        help="a called module takes one value and returns one value",
+        f"`{module!r}` raised {type(problem).__name__} on {show(shape)}: {problem}", help=help
     )
 
 

@@ -107,10 +107,13 @@ class Pattern(Cached):
         if isinstance(other, ReflectedOperand):
             return NotImplemented
         raise NotAPattern(
-            "`+` does not combine patterns",
+            "patterns are combined by `|`, `&`, `-` and `~` only",
             caller(),
-            "write `a | b` for the pairs of either, `a & b` for those of both, `a - b`",
+            "write `a | b` for the pairs of either, `a & b` for those of both, `a - b`, `~a`; "
+            "`(a - b) | (b - a)` for those of one alone",
         )
+
+    __radd__ = __mul__ = __rmul__ = __xor__ = __rxor__ = __matmul__ = __add__
 
     def __sub__(self, other: "Pattern") -> "Pattern":
         if isinstance(other, ReflectedOperand):

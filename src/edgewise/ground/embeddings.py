@@ -91,7 +91,7 @@ def _form(
         return None
     own = [f for f in rule.functions if functions.kind(f) == functions.AGGREGATION]
     line = next((line for line in plan.lines if line.relation == head.relation), None)
-    sums = combination(line.functions if line else ()).name == "sum"
+    sums = combination(line.functions if line is not None else ()).name == "sum"
     aggregation = (own or [plan.aggregation])[0]
     if Law.KEEPS_ONE not in functions.definition(aggregation) or not sums:
         return None

@@ -77,6 +77,9 @@ class Function:
             "put the rule into parentheses: `(head <= (a, b)) | [...]`",
         )
 
+    def __bool__(self) -> bool:
+        raise operators.no_truth_value(self)
+
     def __getitem__(self, name: str) -> Any:
         return dict(self.arguments)[name]
 
@@ -177,6 +180,17 @@ class Expression:
 
     def __truediv__(self, arity: Any) -> Line:
         return operators.line(self, arity)
+
+    def __mod__(self, other: Any) -> Any:
+        raise operators.no_operator()
+
+    __rmod__ = __floordiv__ = __rfloordiv__ = __rtruediv__ = __rpow__ = __mod__
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __xor__ = __rxor__ = __mod__
+    __array_ufunc__ = None  # `array * R.a` is `R.a * array`, not an array of atoms
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any) -> Any:
+        raise operators.tensor_function(function)
 
     def __repr__(self) -> str:
         return printer.python(self)
@@ -365,6 +379,9 @@ class Line:
 
     def __or__(self, items: Any) -> Line:
         return replace(self, functions=self.functions + functions.listed(items))
+
+    def __bool__(self) -> bool:
+        raise operators.no_truth_value(self)
 
     def __repr__(self) -> str:
         return printer.python(self)

@@ -122,14 +122,50 @@ def watch_for_parentheses() -> None:
         shell.set_custom_exc((TypeError,), cell)
 
 
-def no_truth_value(item: nodes.Expression) -> NoTruthValue:
-    help = "write a body as a tuple `(a, b)`, and negation as `~b`"
-    if isinstance(item, nodes.SpecialAtom | nodes.ValueComparison):
+def no_truth_value(item: object) -> NoTruthValue:
+    """Python would drop one of two things that `and` or `or` joins."""
+    match item:
+        case nodes.Function():
+            help = "list the functions of a rule: `| [F.product, F.tanh]`"
+        case nodes.Line():
+            help = "put the lines into a list, `Program([line, line])`"
+        case nodes.SpecialAtom():
+            help = (
+                "a chain such as `0 <= V.I <= 5` is two conditions: write `0 <= V.I, V.I <= 5`; "
+                "`not a` is `~a`, `a and b` is `(a, b)`, `min(V.I, V.J) <= 5` two rules"
+            )
+        case nodes.ValueComparison():
+            help = (
+                "a chain such as `0 < R.a < 1` is two conditions: write `R.a > 0, R.a < 1`; "
+                "`not a` is `~a`, `a and b` is `(a, b)`, `max(R.a, R.b)` is `F.max(R.a, R.b)`"
+            )
+        case nodes.Expression():
+            help = "write a body as a tuple `(a, b)`, and negation as `~b`"
+        case _:
+            help = "programs are joined by `a + b`; `program is None` tells whether there is one"
+    return NoTruthValue(f"`{safe_repr(item)}` has no truth value", caller(), help)
+
+
+def no_operator() -> BadOperator:
+    return BadOperator(
+        "values are joined by `+`, `-`, `*` and `@` only",
+        caller(),
+        "1 / a is `F.inverse(a)`, a² is `F.square(a)`; keys are computed: `V.I // 2`, `V.I % 2`",
+    )
+
+
+def tensor_function(function: Any) -> BadOperator:
+    """`torch.relu(R.a)`: a rule has no tensors yet."""
+    name = getattr(function, "__name__", "").strip("_")
+    same = functions.DEFINITIONS.get(functions.ELSEWHERE.get(name, name))
+    if same is not None and same.kind == functions.TRANSFORMATION:
+        help = f"write `F.{same.name}(R.a(V.X))`"
+    else:
         help = (
-            "a chain such as `0 <= V.I <= 5` is two conditions: write `0 <= V.I, V.I <= 5`; "
-            "`not a` is `~a`, `a and b` is `(a, b)`, `min(V.I, V.J) <= 5` two rules"
+            "a tensor in a rule is a weight, `W[tensor].fixed()`; so is a layer, "
+            "`R.a(V.X)[64, 32]`; any module applies as `F.call(module)(R.a(V.X))`"
         )
-    return NoTruthValue(f"`{item!r}` has no truth value", caller(), help)
+    return BadOperator(f"torch's `{name}` takes tensors, and an atom is none yet", caller(), help)
 
 
 def conditions_joined(place: Place) -> BadOperator:
@@ -222,7 +258,9 @@ def operand(item: Any, place: Place) -> nodes.Expression:
         raise BadBody(
             f"`{safe_repr(item)}` is not an atom, an expression or a number",
             place,
-            "write relations as `R.name(...)`",
+            "numbers in a rule are a weight: `W[tensor].fixed()`, `W[[1.0, 2.0]].fixed()`"
+            if hasattr(item, "shape") or isinstance(item, list)
+            else "write relations as `R.name(...)`",
         )
     if not item.carries_value or getattr(item, "negated", False):
         raise ConditionInExpression(
@@ -300,7 +338,8 @@ def rule(head: Any, body: Any) -> nodes.Rule:
                 f"`{item}` is not an atom: Python computes `in`, `is` and `==` of atoms itself",
                 place,
                 "compare variables, `V.I == 3`, `V.I != V.J`; for one of several, "
-                "`R.special._in(V.I, 1, 2)` or a relation: `R._some(V.I)`",
+                "`R.special._in(V.I, 1, 2)` or a relation: `R._some(V.I)`; values are equal where "
+                "`R.a(V.I) >= R.b(V.I), R.b(V.I) >= R.a(V.I)`",
             )
         if not isinstance(item, nodes.Expression):
             raise BadBody(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgewise.errors import EdgewiseError, EdgewiseWarning, caller, named, safe_repr
 from edgewise.functions import Law
-from edgewise.language import blocks, functions, nodes, printer, selections, terms
+from edgewise.language import blocks, functions, nodes, operators, printer, selections, terms
 from edgewise.language.blocks import merged
 from edgewise.language.statements import flatten
 from edgewise.language.symbols import F
@@ -89,6 +89,9 @@ class Program:
         object.__setattr__(self, "aggregation", _aggregation(aggregation))
         object.__setattr__(self, "domains", tuple(sorted(every.items())))
         object.__setattr__(self, "rounds", _rounds(rounds))
+
+    def __bool__(self) -> bool:
+        raise operators.no_truth_value(self)
 
     @property
     def rules(self) -> tuple[nodes.Rule, ...]:

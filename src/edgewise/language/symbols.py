@@ -19,6 +19,15 @@ class Namespace:
             "a rule is `head <= body`, a fact with a value `R.h(1)[0.5]`",
         )
 
+    def __call__(self, name: object, *_: object) -> Any:
+        raise UnknownSpecial(
+            f"`{self!r}` holds names and is no function",
+            caller(),
+            f"write `{self!r}.name`, or `{self!r}[{safe_repr(name)}]`"
+            if isinstance(name, str) and self not in (C, F)
+            else f"write `{self!r}.name`",
+        )
+
 
 class HiddenNamespace:
     """`R.hidden.name`: a condition that carries no value."""

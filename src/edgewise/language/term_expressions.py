@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from opcode import opname
 from typing import Any
 
 from edgewise.errors import caller, safe_repr
@@ -155,6 +157,13 @@ class Comparable:
 
     __rand__ = __or__ = __ror__ = __and__
 
+    def __bool__(self) -> bool:
+        raise operators.NoTruthValue(
+            f"`{self!r}` has no truth value",
+            caller(),
+            "compare it, `V.I - V.J <= 5`, and write conditions side by side: `V.I < 5, V.J < 5`",
+        )
+
 
 class TermExpression(Comparable):
     """`V.I - V.J`: an integer computed from terms, to be compared."""
@@ -173,11 +182,6 @@ class TermExpression(Comparable):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __bool__(self) -> bool:
-        raise operators.NoTruthValue(
-            f"`{self!r}` has no truth value", caller(), "compare it: `V.I - V.J <= 5`"
-        )
-
     def __repr__(self) -> str:
         items: list[nodes.Variable] = []
         tree = _tree(self, items)
@@ -185,19 +189,27 @@ class TermExpression(Comparable):
 
 
 class Equality:
-    """`V.I == V.J`: in a body a condition; as a truth value, whether both are one term."""
+    """`V.I == V.J`: in a body a condition; in a set, a dict or `in`, whether both are one term.
 
-    __slots__ = ("decided", "is_equal", "left", "right", "sign")
+    Written with `and`, `or`, `not` or in a chain it is refused: Python would drop a condition.
+    """
+
+    __slots__ = ("is_equal", "left", "right", "sign")
 
     def __init__(self, left: nodes.Variable, sign: str, right: Any) -> None:
         self.left = left
         self.sign = sign
         self.right = right
         self.is_equal = isinstance(right, nodes.Variable) and right.name == left.name
-        self.decided = False
 
     def __bool__(self) -> bool:
-        self.decided = True
+        if _is_branch():
+            raise operators.NoTruthValue(
+                f"`{self!r}` has no truth value in a chain or with `and`, `or`, `not`, `if`",
+                caller(),
+                "write conditions side by side in the body, `V.I == V.J, V.J != V.K`; for either "
+                "of two, two rules; `not V.I == V.J` is `V.I != V.J`; names are `V.I.name`",
+            )
         return self.is_equal == (self.sign == "==")
 
     def __invert__(self) -> nodes.SpecialAtom:
@@ -210,16 +222,19 @@ class Equality:
 
     @property
     def condition(self) -> nodes.SpecialAtom:
-        if self.decided:  # `a == b == c` is `a == b and b == c` to Python, which drops one
-            raise operators.NoTruthValue(
-                f"Python has used the truth of `{self!r}`, in a chain or with `and`, `or`, `not`",
-                caller(),
-                "write conditions side by side in the body: `V.I == V.J, V.J == V.K`",
-            )
         return compared(self.left, self.sign, self.right)
 
     def __repr__(self) -> str:
         return f"{self.left!r} {self.sign} {self.right!r}"
+
+
+def _is_branch() -> bool:
+    """Whether code of the user branches on a comparison, which a lookup in a dict does not."""
+    frame = sys._getframe(2)
+    if frame.f_globals.get("__name__", "").partition(".")[0] == "edgewise":
+        return False
+    name = opname[frame.f_code.co_code[frame.f_lasti]]
+    return "JUMP" in name or name in ("TO_BOOL", "UNARY_NOT")
 
 
 def _applied(name: str, *operands: Any) -> TermExpression:

@@ -347,7 +347,7 @@ class _Builder:
         if facts and source is not None:
             known.insert(0, self.lifting.facts(relation, source))
         self.lifting.relation(relation, known, places)
-        own = own_rows(line.functions if line else ())
+        own = own_rows(line.functions if line is not None else ())
         if own is not None:
             self.lifting.refuse(relation, own)
         found = self.lifting.lifted(relation)

@@ -54,12 +54,12 @@ class Merge:
     def _value(self, members: tuple[int, ...], chosen: list[Column], training: bool) -> Column:
         if self.facts and members == (0,):
             return chosen[0]  # a line does not apply to facts
-        listed = self.line.functions if self.line else ()
-        value = combine(combination(listed) if self.line else SUM, chosen)
+        listed = self.line.functions if self.line is not None else ()
+        value = combine(combination(listed) if self.line is not None else SUM, chosen)
         return self._transformed(value, training)
 
     def _transformed(self, value: Column, training: bool) -> Column:
-        for function in self.line.functions if self.line else ():
+        for function in self.line.functions if self.line is not None else ():
             if functions.kind(function) == functions.TRANSFORMATION:
                 value = transform(function, value, training)
         return value
@@ -150,7 +150,7 @@ def _added(
     places: Sequence[Tensor], sizes: Sequence[int], facts: bool, line: nodes.Line | None
 ) -> tuple[Tensor | None, ...] | None:
     """The rows of each part where the relation is their sum and one of them has every row."""
-    listed = line.functions if line else ()
+    listed = line.functions if line is not None else ()
     if combination(listed).name != "sum" or (facts and listed):
         return None
     found: list[Tensor | None] = []

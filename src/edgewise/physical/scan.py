@@ -259,7 +259,7 @@ class _ScanWriter:
             line = self.component.lines.get(relation)
             listed = [
                 f
-                for f in (line.functions if line else ())
+                for f in (line.functions if line is not None else ())
                 if functions.kind(f) == functions.TRANSFORMATION
             ]
             if not listed:

@@ -143,7 +143,7 @@ class Shapes:
         if line is None and len(found) == 1:
             (self.known[relation],) = found
             return
-        listed = line.functions if line else ()
+        listed = line.functions if line is not None else ()
         key = (listed, frozenset(found))
         if key not in self.found or "call" in {f.name for f in listed}:
             self.found[key] = _of_line(

@@ -168,7 +168,7 @@ def _explained(solution: Solution, atom: GroundAtom, value: Tensor) -> Why:
     line = evaluator.lines.get(relation) if found else None
     fact = evaluator.facts.get(atom)
     parts = ([] if fact is None else [fact]) + [d.value for d in found]
-    how = combination(line.functions) if line else SUM
+    how = combination(line.functions) if line is not None else SUM
     shares = _shared(how, parts, lambda items: combine(how, items))
     of_fact = None if fact is None else shares.pop(0)
     derivations = tuple(replace(d, share=s) for d, s in zip(found, shares, strict=True))

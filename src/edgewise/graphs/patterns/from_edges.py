@@ -126,8 +126,19 @@ def from_dense(matrix: Tensor | np.ndarray) -> from_edges:
         ) from None
     if wrong:
         raise _nan()
+    if found.is_floating_point() and _is_added(found):
+        raise BadEdges(
+            "the matrix looks like a mask that is added to scores, with -∞ where there is no edge",
+            caller(),
+            "write `from_dense(mask == 0)`, or give it to `attention` as `bias=mask`",
+        )
     n, m = found.shape
     return from_edges(some, shape=(n, m))
+
+
+def _is_added(matrix: Tensor) -> bool:
+    """Whether entries are infinite or as low as -10,000, the least that masks have."""
+    return bool((matrix.isinf() | (matrix <= -1e4)).any())
 
 
 def _nan() -> BadEdges:

@@ -27,6 +27,7 @@ from edgewise.kernels.attention.registry import IMPLEMENTATIONS, Choice, choose
 from edgewise.kernels.attention.selected import select_blocks, selected_attention
 from edgewise.kernels.attention.split import Graph
 from edgewise.kernels.attention.trace_names import is_traced
+from edgewise.kernels.attention.unknown_options import unknown_option
 from edgewise.scores.score import Score
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ class AttentionOptions(TypedDict, total=False):
     shards: "Shards | None"
 
 
+OPTIONS = ("graph", *AttentionOptions.__annotations__, "return_lse", "return_weights")
+
+
 @overload
 def attention(
     q: Tensor,
@@ -85,7 +89,7 @@ def attention(
     k: Tensor,
     v: Tensor,
     graph: Graph | None = None,
-    *,
+    *positional: object,
     scale: float | None = None,
     bias: Tensor | Score | None = None,
     score: Score | None = None,
@@ -101,6 +105,7 @@ def attention(
     kernel: str | None = None,
     mesh: "DeviceMesh | None" = None,
     shards: "Shards | None" = None,
+    **unknown: object,
 ) -> Tensor | tuple[Tensor, ...]:
     """The values of the keys that each query attends to in `graph`, weighted by a softmax.
 
@@ -133,6 +138,8 @@ def attention(
     - shards: which tokens each rank of the mesh has, `edgewise.distributed.Shards`; without it all
       have as many, one after another.
     """
+    if positional or unknown:
+        raise unknown_option(positional, unknown, OPTIONS)
     # a mode looks on, such as that of `attention_graph`; what is lowered in a trace is symbols
     if has_torch_function_variadic(q, k, v) and not torch.compiler.is_compiling():
         every: dict[str, Any] = {"scale": scale, "bias": bias, "score": score, "mesh": mesh}

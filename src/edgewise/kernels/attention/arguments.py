@@ -1,7 +1,6 @@
 """Checks of the tensors, graph and options of `attention`, and the shapes that kernels see."""
 
 import math
-import sys
 import warnings
 from collections.abc import Iterator
 from numbers import Real
@@ -123,10 +122,16 @@ def _as_pattern(graph: object) -> str:
         return f"read it: `graphs.parse({graph!r})`"
     if isinstance(graph, type) and issubclass(graph, Pattern):
         return f"call it, with its sizes in the parentheses: `{graph.__name__}(...)`"
+    if hasattr(graph, "mask_mod"):
+        return "of its `mask_mod`: `graphs.where(lambda i, j: mask_mod(0, 0, i, j))`"
     if callable(graph):
         return "of a function of positions, write `graphs.where(lambda i, j: ...)`"
     if hasattr(graph, "dtype"):
         return "of a mask, write `graphs.from_dense(mask)`; of pairs, `graphs.from_edges(pairs)`"
+    if isinstance(graph, bool):
+        return "of a causal mask, write `causal()`; without a mask, leave it out"
+    if isinstance(graph, list | tuple) and all(isinstance(one, Pattern) for one in graph):
+        return "of one pattern for each head, write `per_head(a, b)`"
     return "write one of `edgewise.graphs`, such as `window(3)`, or `from_edges(...)`"
 
 
@@ -170,8 +175,7 @@ def check_dropout(dropout: float) -> float:
 
 def check_scale(scale: float | None) -> None:
     known = isinstance(scale, Real) and not isinstance(scale, bool)
-    known = known and abs(scale) <= sys.float_info.max  # type: ignore[arg-type]
-    if scale is not None and not known:
+    if scale is not None and not (known and math.isfinite(scale)):
         raise BadOption(
             f"`scale` must be a finite number, got {scale!r}",
             caller(),

@@ -15,6 +15,7 @@ from edgewise.kernels.attention.errors import (
     UnsupportedDevice,
     UnsupportedDtype,
 )
+from edgewise.scores import library
 from edgewise.scores.score import BadScore, S, Score
 
 _COPIES = WeakTensorKeyDictionary()  # table → device → (what it was, the copy)
@@ -46,7 +47,9 @@ def _called(x: object) -> str | None:
     """What to do with a function that makes a score."""
     if isinstance(x, Tensor | Score) or not isinstance(x, FunctionType | type):
         return None
-    return f"call it, such as `{x.__name__}(...)`"
+    if x in vars(library).values():
+        return f"call it, such as `{x.__name__}(...)`"
+    return "write it of S, I, J and H of `edgewise.scores`: `S - abs(I - J)`, `softcap(50.0)`"
 
 
 def check_lengths(lengths: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
@@ -80,6 +83,13 @@ def check_term(term: object, name: str, q: Tensor, device: torch.device) -> None
     """A term of scores: real numbers, where `q` is."""
     check_strided(term, name)
     assert isinstance(term, Tensor)
+    if term.dtype == torch.bool and name.startswith(("bias", "edge_bias")):
+        raise UnsupportedDtype(
+            f"`{name}` is bool, which would be added as 0 and 1",
+            caller(),
+            "a mask is a graph: `attention(q, k, v, graphs.from_dense(mask))`; of numbers, give "
+            "floats",
+        )
     if term.is_complex():
         raise UnsupportedDtype(
             f"`{name}` is {short(term.dtype)}", caller(), "give real numbers: a score is one"
