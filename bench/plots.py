@@ -13,8 +13,8 @@ from page import TABLES, results
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 ASSETS = HERE.parent / "docs" / "assets"
-INK, QUIET = "#1f2933", "#9aa5b1"
-COLOURS = ["#ea580c", "#0f766e", "#4f46e5", "#b45309", "#be185d", "#9aa5b1"]
+INK, QUIET = "#1f2933", "#6b7785"
+COLOURS = ["#ea580c", "#0f766e", "#4f46e5", "#b45309", "#be185d", "#6b7785"]
 PUBLISHED = {  # figures of others, on their hardware and settings
     "FlashAttention 3, H100, d = 128, all pairs: up to 740": 740,
     "Triton's tutorial kernel, H100, d = 128: up to 477": 477,
@@ -41,6 +41,7 @@ def axes_of(figure, place, title, x, y):
     axes.set_ylabel(y)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, which="major", color="#e4e7eb", lw=0.6)
+    axes.set_axisbelow(True)
     return axes
 
 

@@ -13,7 +13,7 @@ from matplotlib.patches import Arc
 from edgewise.demo.model import GRAPHS, STORY, attention, compile_model, train
 from edgewise.demo.story import QUERY, view
 
-INK, QUIET, ORANGE = "#1f2933", "#9aa5b1", "#ea580c"
+INK, QUIET, ORANGE = "#1f2933", "#6b7785", "#ea580c"
 RULES = """weights(I, J) <= d_k, k(J).T, q(I)      | product, softmax over J
 attention(I)  <= weights(I, J), v(J)    | product, sum over J"""
 CONDITIONS = {

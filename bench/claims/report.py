@@ -43,6 +43,13 @@ large models need not show.
 `DATA` is the folder of the data sets that [results](results.md) name. `--size full` is for a GPU; a
 size that was not run has no figures here. `PYTHONPATH=bench python bench/claims/report.py` writes
 this page from `bench/results/claims_*.json`."""
+VERDICTS = {
+    "holds": "these claims hold:",
+    "holds in part": "in part:",
+    "does not hold": "not:",
+    "open": "open:",
+    "not run": "not run:",
+}
 NOT_RUN = "Not run at any size yet."
 
 
@@ -54,10 +61,28 @@ def claims() -> dict[str, Claim]:
 
 def text() -> str:
     known = claims()
-    parts = [HEAD, _summary(known)]
+    parts = [HEAD, _verdicts(known), _summary(known)]
     for letter, title in ASKED.items():
         parts.append(_section(known[letter]) if letter in known else _missing(letter, title))
     return "\n\n".join(parts) + "\n"
+
+
+def _verdicts(known: dict[str, Claim]) -> str:
+    """Two sentences: which claims hold at the small size and which do not, and what ran in full."""
+    found = {letter: stored(claim) for letter, claim in known.items()}
+    said = {
+        letter: known[letter].judge(runs["small"]["rows"]).answer if "small" in runs else "not run"
+        for letter, runs in found.items()
+    }
+    said = {letter: said.get(letter, "not run") for letter in ASKED}
+    groups = [
+        f"{words} {', '.join(f'({a})' for a, answer in said.items() if answer == kind)}"
+        for kind, words in VERDICTS.items()
+        if kind in said.values()
+    ]
+    ran = [f"({letter})" for letter, runs in found.items() if "full" in runs]
+    small = f"At the small size {'; '.join(groups)}."
+    return f"{small} At the full size {', '.join(ran) if ran else 'none'} was run."
 
 
 def _summary(known: dict[str, Claim]) -> str:

@@ -1,7 +1,12 @@
 """Attention as a picture: what is drawn is what was passed, and bad weights are refused."""
 
+import re
+from base64 import b64decode
+from io import BytesIO
+
 import pytest
 import torch
+from matplotlib.image import imread
 from matplotlib.patches import Rectangle
 
 from edgewise import EdgewiseError, F, Program, R, V, viz
@@ -76,6 +81,13 @@ def test_several_graphs_stand_side_by_side_and_a_notebook_shows_them():
     assert "window(1)(I, J)" in [t.get_text() for t in figure.axes[2].texts]
     assert figure._repr_png_().startswith(b"\x89PNG")
     assert window(1).plot(8)._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_notebook_shows_a_figure_on_the_ground_of_its_page_and_a_file_on_white():
+    figure = window(1).plot(8)
+    encoded = re.search(r'src="data:image/png;base64,([^"]+)"', figure._repr_html_())[1]
+    for png, alpha in ((b64decode(encoded), 0), (figure._repr_png_(), 1)):
+        assert imread(BytesIO(png))[0, 0].tolist()[3:] == [alpha]
 
 
 def test_cross_attention_has_its_own_keys():
