@@ -205,10 +205,14 @@ class TapeTraining:
                 continue
             places, weight = self.places[at].numpy(), self.targets[at]
             held = state[weight]
+            if kind == ADAM and held.get("step") is None:
+                held["step"] = torch.tensor(0.0)
             if kind == ADAM:
-                held["step"] = torch.tensor(float(self.counts[at]))
+                held["step"].fill_(float(self.counts[at]))
             for row, name in enumerate(STATE[kind]):
-                held[name] = torch.tensor(self.moments[row][places])
+                if held.get(name) is None:
+                    held[name] = torch.empty_like(weight, requires_grad=False)
+                held[name].numpy()[...] = self.moments[row][places]
 
     def gradients(self, sample: int) -> dict[int, Tensor]:
         """Those that a sample had when it was last computed, by the number of the weight."""

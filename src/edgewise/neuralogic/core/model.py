@@ -286,7 +286,7 @@ class TemplateModel:
             found.epochs, epochs = found.epochs + 1, epochs - 1
         if epochs:
             assert isinstance(found.tape, TapedBatches)
-            rates = [self._rate() for _ in range(epochs)]
+            rates = self._rates(epochs)
             bounds = settings.clip_grad_value, settings.clip_grad_norm
             results = found.tape.epochs(self._optimiser, rates, *bounds)
         return results[0] if isinstance(dataset, NeuralSample) else results
@@ -299,6 +299,14 @@ class TemplateModel:
         if decay is not None:
             decay.decay(self._epoch)
         return float(optimizer.lr)
+
+    def _rates(self, epochs: int) -> list[float]:
+        """Those of the next epochs."""
+        optimizer = self._settings_of().optimizer
+        if optimizer.get_lr_decay() is not None:
+            return [self._rate() for _ in range(epochs)]
+        self._epoch += epochs
+        return [float(optimizer.lr)] * epochs
 
     def _is_taped(self, found: BuiltDataset) -> bool:
         """Whether the samples are on a tape for the error that is descended now."""
