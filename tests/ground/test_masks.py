@@ -232,3 +232,44 @@ def test_facts_beside_the_rule_of_a_condition_count(condition):
     solved = program.solve([*stated, *(R.x(i)[row] for i, row in enumerate(x))])[R.out(V.I)]
     assert list(dict(found)) == list(solved)
     torch.testing.assert_close(found.data, torch.stack(list(solved.values())))
+    assert "attention (" in str(model.explain(model.ground(facts=stated, x=x), stage="kernels"))
+
+
+@pytest.mark.parametrize("rules", [
+    [R.near(V.I, V.J) <= (R.a(V.I, V.S), R.a(V.J, V.S))],
+    [R.near(V.I, V.J) <= R.like(V.I, V.J), R.like(V.I, V.J) <= (R.a(V.I, V.S), R.a(V.J, V.S))],
+], ids=["a rule", "a rule of a rule"])  # fmt: skip
+@pytest.mark.parametrize("pair", [(0, 3), (0, 1), (0, 9), (7, 9)])
+def test_a_fact_of_a_condition_is_not_derived_too(rules, pair):
+    attends = (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), R._near(V.I, V.J))) | [
+        F.product,
+        F.softmax_agg(agg_terms=[V.J]),
+    ]
+    out = (R.out(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product]
+    program = Program([*rules, attends, out])
+    stated = [*(R.a(i, i % 3) for i in range(6)), R.a(9, 1), R.a(7, 1), R.near(*pair)]
+    x = torch.randn(6, 4, dtype=torch.float64)
+    model = program.compile(R.out, dtype=torch.float64)
+    every = [*stated, *(R.x(i)[row] for i, row in enumerate(x))]
+    if pair in ((0, 3), (7, 9)):
+        for run in (lambda: program.solve(every), lambda: model.ground(facts=stated, x=x)):
+            with pytest.raises(EdgewiseError) as caught:
+                run()
+            assert caught.value.code == "fact-and-rule"
+        return
+    solved = torch.stack(list(program.solve(every)[R.out(V.I)].values()))
+    found = model.rows(model.ground(facts=stated, x=x))
+    torch.testing.assert_close(found.data, solved)
+    assert "attention (" in str(model.explain(model.ground(facts=stated, x=x), stage="kernels"))
+
+
+def test_explain_says_that_weights_have_facts_beside_their_rule():
+    attends = (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), R._a(V.I, V.J))) | [
+        F.product,
+        F.softmax_agg(agg_terms=[V.J]),
+    ]
+    out = (R.out(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product]
+    model = Program([attends, out]).compile(R.out)
+    stated = [R.a(0, 1), R.a(1, 1), R.w(2, 0)[0.5]]
+    shown = str(model.explain(model.ground(facts=stated, x=torch.randn(3, 4)), stage="kernels"))
+    assert "not one attention: `w` has facts beside its rule" in shown

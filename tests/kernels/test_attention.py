@@ -41,6 +41,11 @@ NUMBA = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not inst
 EACH = [pytest.param(name, marks=NUMBA) if name == "csr" else name for name in KERNELS]
 
 
+def same_keys(low):
+    """Runs of three queries that attend to themselves and to two keys more."""
+    return blocks(3) | full().restrict(keys=(low, low + 2))
+
+
 ACCEPTED = {
     "empty": st.builds(lambda a: a - full(), simple),
     "dense": st.sampled_from([full(), causal()]),
@@ -50,6 +55,7 @@ ACCEPTED = {
     "rectangles": st.one_of(
         st.sampled_from([full(), causal()]), st.integers(1, 9).map(blocks), st.builds(prefix, radii)
     ),
+    "slabs": st.one_of(st.just(full()), st.integers(1, 9).map(blocks), st.builds(same_keys, radii)),
     "permuted": st.one_of(
         st.integers(2, 5).map(strided),
         st.builds(dilated, radii, st.integers(2, 3)),
@@ -136,6 +142,7 @@ def test_gradients_are_those_of_the_function(kernel):
         "dense": causal(),
         "sliced": full().restrict(keys=(1, 4)),
         "rectangles": prefix(2),
+        "slabs": same_keys(1),
         "permuted": strided(2),
     }
     graph = special.get(kernel, window(1) | strided(3))

@@ -34,6 +34,7 @@ GRAPHS = {
     "dense": full(),
     "sliced": full().restrict(keys=(1, 4)),
     "rectangles": documents([2, 4]) & causal(),
+    "slabs": documents([2, 4]),
     "permuted": strided(2) & causal(),
     "tiled": grid(2, 3)(window(1), causal()),
 }
@@ -92,6 +93,7 @@ def test_what_kernels_take():
         "dense": {"bias", "key_bias", "edge_bias", "alibi", "relative"},
         "sliced": {"bias", "key_bias", "alibi", "relative"},
         "rectangles": on_tiles,
+        "slabs": set(),
         "permuted": {"softcap", "alibi", "relative", "capped"},
         "tiled": {"softcap"},
         "blocks": on_tiles,

@@ -21,3 +21,10 @@ def test_compiled_and_exported_models_give_what_the_oracle_gives():
     counted, different = run(range(6), SLOW, each=1)
     assert not different, different
     assert sum(n for (_, result), n in counted.items() if result == "same") > 1
+
+
+@pytest.mark.parametrize("seed", [880310, 880324])  # a key that is compared is negative
+def test_programs_that_once_differed(seed):
+    counted, different = run([seed], ["several"])
+    assert not different, different
+    assert counted["several", "same"] == 1

@@ -94,15 +94,23 @@ def prepare(
 
 
 def _fused_beside(plan: Plan, named: set[str]) -> Plan:
-    """The plan without the fused steps inside which a relation is that has data of its own."""
+    """The plan without the fused steps inside which a relation is that has data of its own; a mask
+    that reads the rules of such a relation reads its facts too."""
     steps: list[Step] = []
+    unfused = list(plan.unfused)
     for step in plan.steps:
         rules = () if isinstance(step, nodes.Rule) else step.replaces
         inside = {rule.head.relation for rule in rules if rule.head.relation != step.head.relation}
-        if isinstance(step, Attention):
-            inside |= step.pairs.without_facts
-        steps += rules if inside & named else (step,)
-    return plan if len(steps) == len(plan.steps) else replace(plan, steps=tuple(steps))
+        if inside & named:
+            name = min(inside & named)
+            unfused.append((step.head.relation, f"`{name}` has facts beside its rule"))
+            steps += rules
+        elif isinstance(step, Attention) and step.pairs.without_facts & named:
+            assert step.pairs.with_facts is not None
+            steps.append(replace(step, pairs=step.pairs.with_facts))
+        else:
+            steps.append(step)
+    return replace(plan, steps=tuple(steps), unfused=tuple(unfused))
 
 
 def with_one_vocabulary(

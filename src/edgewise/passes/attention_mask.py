@@ -6,8 +6,8 @@ relation it would be listed, as a mask it is two columns of keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from edgewise.graphs.algebra import complement, difference, intersection, transpose, union
@@ -37,12 +37,24 @@ class Unfolding:
         """Whether a condition is an atom of a derived relation."""
         return isinstance(item, nodes.Atom) and item.relation in self.rules
 
+    def keeping(self, relations: Collection[str]) -> Unfolding:
+        """One that leaves the atoms of some relations as they are."""
+        return Unfolding({n: rules for n, rules in self.rules.items() if n not in relations})
+
     def mask(self, conditions: Sequence[nodes.Expression], outer: frozenset[str]) -> Mask:
         """The mask of a body over the variables `outer`."""
         found: list[Condition] = []
         parts: list[Mask] = []
         for item in conditions:
             self._add(item, outer, found, parts)
+        for item in [item for item in found if isinstance(item, nodes.Atom) and item.negated]:
+            others = self._negation(item, found)
+            if others is not None:
+                self.unfolded.add(item.relation)
+                self.without_facts.add(item.relation)
+                found = [c for c in found if c is not item]
+                for other in others:
+                    self._add(other, outer, found, parts)
         self.size += len(found)
         return Conjunction(tuple(found), tuple(parts))
 
@@ -73,7 +85,20 @@ class Unfolding:
         part: Mask = Disjunction(tuple(self.mask(body, outer) for body in bodies), facts)
         parts.append(Negation(part) if item.negated else part)
 
-    def _body(self, rule: nodes.Rule, atom: nodes.Atom) -> tuple[nodes.Expression, ...]:
+    def _negation(self, item: nodes.Atom, known: Sequence[Condition]) -> list[Condition] | None:
+        """One condition for each rule of a negated atom: that what `known` does not imply of its
+        body does not hold. None if that is more than one condition."""
+        found = []
+        for rule in self.rules.get(item.relation, ()):
+            body = self._body(rule, item)
+            own = _names(body) - _names([item])
+            left = [part for part in _parts_of(body, own) if not _implied(part, known, own)]
+            if len(left) != 1 or len(left[0]) != 1 or own & _names(left[0]):
+                return None
+            found.append(_opposite(left[0][0]))
+        return found or None
+
+    def _body(self, rule: nodes.Rule, atom: nodes.Atom) -> tuple[Condition, ...]:
         """The conditions of a rule in the place of an atom, with variables of their own."""
         number = next(self.fresh)
         terms: dict[str, nodes.Term] = dict(
@@ -90,6 +115,56 @@ def _condition(item: Condition) -> Condition:
     if isinstance(item, nodes.Atom):
         return nodes.Atom(item.relation, item.terms, None, not item.negated, item.negated)
     return item
+
+
+def _names(items: Iterable[Condition]) -> set[str]:
+    return {v.name for item in items for v in variables(item.terms)}
+
+
+def _parts_of(body: Sequence[Condition], own: Collection[str]) -> list[list[Condition]]:
+    """A body as conditions that share no variables of their own."""
+    parts: list[list[Condition]] = []
+    for item in body:
+        meets = [part for part in parts if _names(part) & _names([item]) & set(own)]
+        parts = [part for part in parts if part not in meets]
+        parts.append([*(c for part in meets for c in part), item])
+    return parts
+
+
+def _implied(part: Sequence[Condition], known: Sequence[Condition], own: Collection[str]) -> bool:
+    """Whether conditions hold wherever known ones do: some terms in the place of their `own`
+    variables make each of them a known one.
+
+    >>> from edgewise.language import R, V
+    >>> known = [R._clock(V.I, V.A), R._clock(V.J, V.B)]
+    >>> _implied([R._clock(V.K, V.A)], known, {"K"}), _implied([R._clock(V.K, V.A)], known, ())
+    (True, False)
+    """
+    if not part:
+        return True
+    first, *others = part
+    for item in known:
+        terms = _matched(first, item, own)
+        if terms is not None and _implied(substitute(tuple(others), terms), known, own):
+            return True
+    return False
+
+
+def _matched(
+    item: Condition, known: Condition, own: Collection[str]
+) -> dict[str, nodes.Term] | None:
+    """The terms in the place of variables that make one condition another."""
+    if len(item.terms) != len(known.terms):
+        return None
+    pairs = list(zip(item.terms, known.terms, strict=True))
+    terms = {a.name: b for a, b in pairs if isinstance(a, nodes.Variable) and a.name in own}
+    return terms if substitute(item, terms) == known else None
+
+
+def _opposite(item: Condition) -> Condition:
+    if isinstance(item, nodes.Atom):
+        return nodes.Atom(item.relation, item.terms, None, item.negated, not item.negated)
+    return replace(item, negated=not item.negated)
 
 
 def unfolding(plan: Plan) -> Unfolding:

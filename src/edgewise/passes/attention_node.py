@@ -14,7 +14,7 @@ from edgewise.passes.attention_mask import Unfolding
 from edgewise.passes.find_patterns import compared
 from edgewise.plan.distances import NotByDistance, check_distances, computing
 from edgewise.plan.lower_score import Names, NotLowered, OtherPlaces, additive, dots_in, lower_score
-from edgewise.plan.mask import Condition
+from edgewise.plan.mask import Condition, conditions_in
 from edgewise.plan.nodes import AttendedPairs, Attention, LoweredScore
 from edgewise.plan.score import names_in
 from edgewise.scores.nodes import Entry, I, J, S, walk
@@ -89,10 +89,24 @@ def _attended(
     for item in others:
         if not isinstance(item, Condition):
             raise NotAttention(f"`{item!r}` depends on values, a mask on keys alone")
+    pairs = _masked(AttendedPairs(pattern, heads=heads), others, outer, unfolding)
+    if not pairs.without_facts:
+        return pairs
+    beside = _masked(pairs, others, outer, unfolding.keeping(pairs.without_facts))
+    return replace(pairs, with_facts=beside)
+
+
+def _masked(
+    pairs: AttendedPairs,
+    conditions: Sequence[nodes.Expression],
+    outer: frozenset[str],
+    unfolding: Unfolding,
+) -> AttendedPairs:
     unfolding.unfolded, unfolding.without_facts = set(), set()
-    mask = unfolding.mask(others, outer)
-    unfolded, without = frozenset(unfolding.unfolded), frozenset(unfolding.without_facts)
-    return AttendedPairs(pattern, heads=heads, mask=mask, unfolded=unfolded, without_facts=without)
+    mask = unfolding.mask(conditions, outer)
+    read = {c.relation for c in conditions_in(mask) if isinstance(c, nodes.Atom)}
+    unfolded, without = unfolding.unfolded - read, unfolding.without_facts
+    return replace(pairs, mask=mask, unfolded=frozenset(unfolded), without_facts=frozenset(without))
 
 
 def _node(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -183,7 +183,7 @@ class _Builder:
         domains: Mapping[str, Domain] = dict(plan.domains)
         relations = {name: source.index for name, source in sources.items()}
         self.grounder = Grounder(constants, domains, relations, limit, recorded=recorded)
-        self.refusals: dict[str, str] = {}
+        self.refusals = dict(plan.unfused)
         self.fused = self._fusible()
         self.conditions = _conditions(plan.rules)
         self.bodies = [Body(rule, domains) for rule in self._rules()]
@@ -222,6 +222,12 @@ class _Builder:
             name = next(iter(part))
             if len(part) == 1 and name in self.fused:
                 step = self._fused(self.fused[name])
+                for other in [w for w in waiting if self._has_facts_too(self.fused[name], w)]:
+                    read = reachable(graph, other)
+                    for inner in [w for w in waiting if w <= read and w != other]:
+                        made += self._part(inner, graph)
+                        waiting.remove(inner)
+                    self._refuse_facts_beside(next(iter(other)))
                 if not isinstance(step, str):
                     self.grounder.relations[name] = step.index
                     merge = merged(name, [step.index], False, self.lines.get(name))
@@ -334,6 +340,20 @@ class _Builder:
         source = self.sources.get(relation)
         if source is not None and source.index.rows and not is_extreme(self.lines.get(relation)):
             refuse_facts(relation, source.index, grounds, self.grounder.constants)
+
+    def _has_facts_too(self, node: Fused, part: set[str]) -> bool:
+        """Whether a mask unites the facts of a relation with what its rules derive."""
+        found = part & _unfolded(node)
+        return any(name in self.sources and self.sources[name].index.rows for name in found)
+
+    def _refuse_facts_beside(self, relation: str) -> None:
+        """Of a relation whose rules a mask has in their places, those atoms are derived that are
+        facts, and refused."""
+        bodies = [body.rule for body in self.bodies if body.rule.head.relation == relation]
+        facts = nodes.Atom(relation, hidden=True)
+        rules = [replace(r, body=(replace(facts, terms=r.head.terms), *r.body)) for r in bodies]
+        domains = self.grounder.domains
+        self._refuse_facts(relation, [self.grounder.ground(Body(r, domains)) for r in rules])
 
     def _plain(self, relation: str, grounds: Sequence[GroundRule]) -> RelationStep:
         source = self.sources.get(relation)

@@ -78,6 +78,7 @@ class AttendedPairs:
     mask: Mask | None = None  # in place of both where conditions are more than those
     unfolded: frozenset[str] = frozenset()  # relations that the mask replaces by their rules
     without_facts: frozenset[str] = frozenset()  # those of which the mask reads the rules alone
+    with_facts: AttendedPairs | None = None  # for data that has facts of these
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ class Plan:
     aggregation: nodes.Function
     domains: tuple[tuple[str, Domain], ...]
     rounds: int | None
+    unfused: tuple[tuple[str, str], ...] = ()  # attention that data takes apart, and why
     names: tuple[str, ...] = ()
     pushed: frozenset[tuple[str, str]] = frozenset()  # relation, condition that a pass added
 
