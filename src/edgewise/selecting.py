@@ -12,10 +12,7 @@ from torch import Tensor
 from edgewise.batches import Batch
 from edgewise.checks.evaluation import not_a_scalar
 from edgewise.errors import EdgewiseError, caller
-from edgewise.ground.index import STRINGS
-from edgewise.ground.value_runs import ranks, runs
 from edgewise.inputs.kinds import InputLike, ragged
-from edgewise.language import nodes
 from edgewise.language.program import FactLike
 from edgewise.language.statements import is_selection
 from edgewise.language.statements import weights as weights_of
@@ -27,11 +24,18 @@ from edgewise.physical.demand.wanted import Want, WantLike, read_want
 from edgewise.physical.output import Returned
 from edgewise.physical.prepare import refuse_want
 from edgewise.physical.relation import Relation
+from edgewise.physical.selected_keys import (
+    Selected,
+    by_ranks,
+    chosen_keys,
+    key_of,
+    samples_of,
+    with_facts,
+)
 from edgewise.physical.step import Step
 from edgewise.physical.weights import owner
 from edgewise.plan.lower import lower
 from edgewise.plan.nodes import Plan
-from edgewise.plan.value_ranks import LATER, RankedComparison
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -40,7 +44,6 @@ if TYPE_CHECKING:
     from edgewise.update import Updating
 
 MOST_GROUNDED = 16  # selections for which a grounding is held
-Selected = dict[str, Tensor | ragged | list[Any]]
 
 
 class DecidedByValues(EdgewiseError):
@@ -220,17 +223,17 @@ class Selecting(Model):
                 own = self._ground(at, model, data, selected)
                 found = model.rows(own, **_those_of(model, step))
             assert isinstance(found, Relation)
-            samples = data.samples or _samples(selected)
+            samples = data.samples or samples_of(selected)
             comparison = self.stages["ranked"].get(name)
             columns = comparison.columns if comparison and not sides else 1
             if len(found) and found.data.shape[1 + found.batched :] != (columns,) * (columns > 1):
                 raise not_a_scalar(name, model.plan.rules[-1])
             if comparison is None:
-                selected[name] = _chosen(found, arity, samples)
+                selected[name] = chosen_keys(found, arity, samples)
                 continue
             sides.append(found)
             if len(sides) == 2:
-                selected |= _by_ranks(comparison, sides, samples)
+                selected |= by_ranks(comparison, sides, samples)
                 sides = []
         in_parts = in_parts or data.want is not None
         return self._ground(len(self.parts), self, data, selected, in_parts)
@@ -245,12 +248,12 @@ class Selecting(Model):
     ) -> Data:
         """A model grounded on selections; the last ones are remembered."""
         own = {n: s for n, s in selected.items() if n in model._reader.arities}
-        key = (at, str(self._one.dtype), str(self._one.device), *map(_key, own.values()))
+        key = (at, str(self._one.dtype), str(self._one.device), *map(key_of, own.values()))
         if key not in data.grounded:
             while len(data.grounded) >= MOST_GROUNDED:
                 data.grounded.pop(next(iter(data.grounded)))
             listed = {n: s for n, s in own.items() if isinstance(s, list)}
-            own_facts = _with_facts(data.own_facts, listed)
+            own_facts = with_facts(data.own_facts, listed)
             keys: dict[str, Any] = {n: s for n, s in own.items() if n not in listed}
             inputs = _those_of(model, data.named) | keys
             data.grounded[key] = (
@@ -328,96 +331,3 @@ def _is_dense(item: Any) -> bool:
 
 def _those_of(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: item for name, item in inputs.items() if name in model._reader.arities}
-
-
-def _chosen(found: Relation, arity: int, samples: int | None) -> Tensor | ragged | list[Any]:
-    """The keys of a selection that hold: one tensor, or one for each sample; atoms if strings."""
-    keys, holds = found.index, (found.data != 0).cpu()
-    each = [keys[:, row] for row in (holds if found.batched else holds[None])]
-    return _in_samples(found, each, arity, samples)
-
-
-def _in_samples(
-    found: Relation, each: list[Tensor], arity: int, samples: int | None
-) -> Tensor | ragged | list[Any]:
-    """Keys of `arity` columns, with one more for the sample if ragged; or those of each batch."""
-    if not found.batched:
-        (keys,) = each
-        if len(keys) == arity:
-            return _named(found, keys)
-        each = [keys[1:, keys[0] == k] for k in range(samples or 0)]
-    if any(bool((own >= STRINGS).any()) for own in each):
-        return [_atoms(found, own) for own in each]
-    return ragged(each)
-
-
-def _samples(selected: Selected) -> int | None:
-    """How many samples earlier selections have: of a dense batch, these alone tell."""
-    for one in selected.values():
-        if isinstance(one, ragged):
-            return len(one.samples)
-        if isinstance(one, list) and one and isinstance(one[0], list):
-            return len(one)
-    return None
-
-
-def _by_ranks(comparison: RankedComparison, sides: list[Relation], samples: int | None) -> Selected:
-    """Keys with the runs of ranks that they meet, and keys with their rank."""
-    meeting, ranked = sides
-    with_runs, with_rank = (
-        len(plan.outputs[0].terms) + more
-        for plan, more in zip(comparison.plans, (2, 1), strict=True)
-    )
-    order, rank = ranks(ranked.data.detach().cpu())
-    values = meeting.data.detach().cpu()
-    batch = len(values) if meeting.batched else 1
-    columns = values.reshape(batch, len(meeting), comparison.columns).unbind(-1)
-    found = runs(comparison, columns, order)
-    met = [
-        torch.cat([torch.cat([meeting.index, start[None, k], end[None, k]])[:, rows[k]]
-                   for rows, start, end in found], 1)
-        for k in range(batch)
-    ]  # fmt: skip
-    own = (rank if ranked.batched else rank[None]).unbind()
-    numbered = [torch.cat([ranked.index, one[None]])[:, one >= 0] for one in own]
-    made = {ranked.name: _in_samples(ranked, numbered, with_rank, samples)}
-    if comparison.is_outside:
-        later = copy.copy(meeting)
-        later.name = comparison.head.relation + LATER
-        after = [keys[:, keys[-2] > 0] for keys in met]
-        made[later.name] = _in_samples(later, after, with_runs, samples)
-        met = [keys[:, keys[-2] == 0] for keys in met]
-    return {**made, meeting.name: _in_samples(meeting, met, with_runs, samples)}
-
-
-def _named(found: Relation, keys: Tensor) -> Tensor | list[Any]:
-    return _atoms(found, keys) if bool((keys >= STRINGS).any()) else keys
-
-
-def _atoms(found: Relation, keys: Tensor) -> list[nodes.Atom]:
-    """Keys, of which some are strings, as atoms."""
-    constant = found.constants.constant
-    return [nodes.Atom(found.name, tuple(map(constant, key))) for key in keys.T.tolist()]
-
-
-def _with_facts(own_facts: Any, listed: Mapping[str, list[Any]]) -> Any:
-    """Facts, with the atoms of selections: in every sample, or a list for each."""
-    samples = [items for items in listed.values() if items and isinstance(items[0], list)]
-    if not samples and not isinstance(own_facts, ragged):
-        atoms = [atom for items in listed.values() for atom in items]
-        return [*(own_facts or ()), *atoms] if listed else own_facts
-    count = len(own_facts.samples) if isinstance(own_facts, ragged) else len(samples[0])
-    each = own_facts.samples if isinstance(own_facts, ragged) else [own_facts or ()] * count
-    made = [list(facts) for facts in each]
-    for items in listed.values():
-        for at, own in enumerate(made):
-            own += items[at] if items in samples else items
-    return ragged(made)
-
-
-def _key(item: Tensor | ragged | list[Any]) -> Any:
-    """What is equal for equal selections."""
-    if isinstance(item, list):
-        return repr(item)
-    parts = item.samples if isinstance(item, ragged) else (item,)
-    return tuple((tuple(part.shape), part.numpy().tobytes()) for part in parts)
