@@ -54,8 +54,47 @@ def test_loaded_by_transformers_it_says_what_to_do(tmp_path):
     assert "hf.use(model, hf.graph_of(model))" in caught.value.help
     hf.use(loaded, hf.graph_of(loaded))
     torch.testing.assert_close(hidden(loaded), hidden(model))
-    dense = AutoModel.from_pretrained(tmp_path, dtype=torch.float64, attn_implementation="sdpa")
-    torch.testing.assert_close(hidden(dense.eval()), hidden(hf.restore(model)))
+    torch.testing.assert_close(hidden(hf.restore(loaded)), hidden(hf.restore(model)))
+
+
+@pytest.mark.parametrize("name", ["eager", "sdpa", None])
+def test_loaded_with_another_attention_it_is_not_dense_in_silence(tmp_path, name):
+    model = hf.use(models.built(models.bert), window(1))
+    model.save_pretrained(tmp_path)
+    options = {"dtype": torch.float64, "attn_implementation": name}
+    with pytest.raises(EdgewiseError) as caught:
+        AutoModel.from_pretrained(tmp_path, **options)
+    assert caught.value.code == "lost-graph"
+    assert "`hf.load(path)`" in caught.value.help
+    with pytest.raises(EdgewiseError, match="lost-graph"):
+        AutoModel.from_pretrained(tmp_path, **options, output_loading_info=True)
+    loaded = hf.load(tmp_path, **options).eval()
+    torch.testing.assert_close(hidden(loaded), hidden(model))
+    dense = models.built(models.bert)
+    dense.load_state_dict(model.state_dict())
+    torch.testing.assert_close(hidden(hf.restore(loaded)), hidden(dense))
+    dense.save_pretrained(tmp_path / "dense")
+    assert hf.graph_of(AutoModel.from_pretrained(tmp_path / "dense", **options)) is None
+
+
+@pytest.mark.parametrize("make", [models.bert, models.llama, models.t5])
+def test_another_attention_set_after_the_graph_is_refused(make):
+    model = hf.use(models.built(make), window(1))
+    model.set_attn_implementation("eager")
+    ids = {"decoder_input_ids": TOKENS} if make is models.t5 else {}
+    with pytest.raises(EdgewiseError, match="lost-graph"):
+        model(TOKENS, **ids)
+    hf.restore(model)
+    model.set_attn_implementation("eager")
+    model(TOKENS, **ids)
+
+
+def test_weights_are_asked_for_where_a_model_is_loaded(tmp_path):
+    model = hf.use(models.built(models.bert), window(1))
+    wanted = model(TOKENS, output_attentions=True).attentions[1].to_dense()
+    model.save_pretrained(tmp_path)
+    found = hf.load(tmp_path, dtype=torch.float64, output_attentions=True).eval()
+    torch.testing.assert_close(found(TOKENS).attentions[1].to_dense(), wanted)
 
 
 def test_without_edgewise_it_is_not_dense_in_silence(tmp_path):

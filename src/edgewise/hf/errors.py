@@ -195,6 +195,21 @@ hf.use(model, window(3)).save_pretrained(folder := tempfile.mkdtemp())
 hf.load(folder)"""
 
 
+class LostGraph(EdgewiseError):
+    """A model with a graph is not computed without it: its numbers would be those of another model.
+
+    `attn_implementation="sdpa"` of transformers would drop the graph.
+    """
+
+    code = "lost-graph"
+    example = f"""{BERT}\
+hf.use(model, window(3)).set_attn_implementation("sdpa")
+model(torch.zeros(1, 4, dtype=torch.long))"""
+    instead = f"""{BERT}\
+hf.restore(hf.use(model, window(3))).set_attn_implementation("sdpa")
+model(torch.zeros(1, 4, dtype=torch.long))"""
+
+
 class GraphNotSaved(EdgewiseWarning):
     """Python functions in rules and long lists of edges have no text that a config could store."""
 

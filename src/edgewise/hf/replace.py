@@ -25,12 +25,16 @@ from edgewise.hf.program_attention import ProgramAttention, check_relations, com
 from edgewise.hf.relations import PREPARE_INPUTS, PrepareInputs
 from edgewise.hf.saved import (
     IN_USE,
+    LOADING,
     Attention,
     graph_of,
     load_program_weights,
+    refuse_lost_graph,
+    refuse_lost_graphs,
     to_config,
     warn_not_saved,
 )
+from edgewise.kernels.attention.arguments import pattern_instead
 from edgewise.language.program import Program
 
 if TYPE_CHECKING:
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
 BEFORE = "_attention_before_edgewise"
 HOOK = "_edgewise_hook"
 CACHE_HOOK = "_edgewise_cache_hook"
+IN_USE_HOOK = "_edgewise_in_use_hook"
 PREPARE = "_prepare_cache_for_generation"
 
 
@@ -86,12 +91,16 @@ def use(
     causal = [one for name, one in chosen.items() if _is_causal(model.get_submodule(name))]
     _hook_generation(model, relations, _relations(causal))
     register()
+    refuse_lost_graphs()
     _copy_configs(model)
     owners = [one for one in (model, *(module for _, module in modules)) if hasattr(one, "config")]
     configs: list[Any] = list({id(one.config): one.config for one in owners}.values())
-    before = [(config, config._attn_implementation) for config in configs]
-    setattr(model, BEFORE, before)
-    _set_implementation(model, [(config, NAME) for config, _ in before])
+    names = [config._attn_implementation for config in configs]
+    # saved with a graph and loaded by transformers, it had none of its own: None is the default
+    setattr(
+        model, BEFORE, [(c, None if n == NAME else n) for c, n in zip(configs, names, strict=True)]
+    )
+    _set_implementation(model, [(config, NAME) for config in configs])
     positions.watch_lengths(model)
     setattr(model, IN_USE, parsed)
     setattr(model, HOOK, model.register_state_dict_pre_hook(warn_not_saved))
@@ -117,6 +126,8 @@ def _install(
             module.add_module(NAME, attend)
         own = ModuleAttention(name, indices.get(name, -1), graph, relations, place)
         module._edgewise = own  # type: ignore[assignment]
+        handle = module.register_forward_pre_hook(refuse_lost_graph)
+        setattr(module, IN_USE_HOOK, handle)
         if name in indices and _is_causal(module) and eviction.evicts(graph):
             handle = module.register_forward_pre_hook(eviction.install, with_kwargs=True)
             setattr(module, CACHE_HOOK, handle)
@@ -157,7 +168,7 @@ def restore(model: nn.Module) -> nn.Module:
         module._modules.pop(NAME, None)
         module.__dict__.pop(PREPARE, None)
         module.__dict__.pop(PREPARE_INPUTS, None)
-        for hook in (CACHE_HOOK, positions.HOOK):
+        for hook in (CACHE_HOOK, IN_USE_HOOK, positions.HOOK):
             if hook in module.__dict__:
                 module.__dict__.pop(hook).remove()
     for module in list(model.modules()):  # `use` may have been called on a submodule
@@ -188,8 +199,13 @@ def load(path: str | Path, kind: type | None = None, **options: object) -> nn.Mo
     """
     require_package("transformers")
     register()
+    refuse_lost_graphs()
     loader: Any = kind or _saved_class(path, options)
-    model = loader.from_pretrained(path, **options)
+    token = LOADING.set(True)
+    try:
+        model = loader.from_pretrained(path, **{"attn_implementation": None, **options})
+    finally:
+        LOADING.reset(token)
     graph = graph_of(model)
     if graph is None:
         return model
@@ -241,11 +257,11 @@ def _copy_configs(model: nn.Module) -> None:
                 setattr(module, name, copy.deepcopy(value, copied))
 
 
-def _set_implementation(model: nn.Module, names: list[tuple[Any, str]]) -> None:
+def _set_implementation(model: nn.Module, names: list[tuple[Any, str | None]]) -> None:
     """Set `_attn_implementation`: by the model's setter, and where it does not reach (T5)."""
     model.set_attn_implementation(names[0][1])  # type: ignore[operator]
     for config, name in names:
-        if config._attn_implementation != name:
+        if name is not None and config._attn_implementation != name:
             config._attn_implementation = name
 
 
@@ -290,7 +306,9 @@ def _per_layer(model: nn.Module, attention: Any, count: int) -> list[Any]:
         raise NotAnAttention(
             f"expected a graph or a program, got {type(attention).__name__}",
             caller(),
-            "write one of `edgewise.graphs`, such as `window(3)`",
+            "of one graph for each layer, write `per_layer(a, b)`; for each head, `per_head(a, b)`"
+            if isinstance(attention, list | tuple)
+            else pattern_instead(attention),
         )
     return [attention] * count
 

@@ -6,6 +6,8 @@ import json
 import sys
 import warnings
 from collections.abc import Mapping
+from contextvars import ContextVar
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,13 @@ from torch import Tensor, nn
 from edgewise.errors import EdgewiseError, EdgewiseWarning, caller
 from edgewise.graphs import parse, per_head, per_layer, per_sample
 from edgewise.graphs.pattern import Pattern
-from edgewise.hf.errors import GraphNotSaved, NotSaved, PartNotSaved
+from edgewise.hf.errors import GraphNotSaved, LostGraph, NotSaved, PartNotSaved
 from edgewise.hf.interface import NAME
 from edgewise.hf.program_attention import ProgramAttention
 from edgewise.language.program import Program
 
 IN_USE = "_edgewise_attention"
+LOADING: ContextVar[bool] = ContextVar("loading", default=False)  # `hf.load` sets the graph itself
 One = Pattern | per_head | per_sample | per_layer | Program
 Attention = One | Mapping[str, One]
 
@@ -98,6 +101,42 @@ def warn_not_saved(model: nn.Module, prefix: str, _: bool) -> None:
             "set it again after loading: `hf.use(model, graph)`",
         )
     warnings.warn(warning, stacklevel=2)
+
+
+def refuse_lost_graphs() -> None:
+    """Let `from_pretrained(path, attn_implementation="sdpa")` refuse a model saved with a graph."""
+    from transformers import PreTrainedModel
+
+    loader: Any = vars(PreTrainedModel)["from_pretrained"]
+    if hasattr(loader.__func__, "__wrapped__") and loader.__func__.__module__ == __name__:
+        return
+
+    @wraps(loader.__func__)
+    def from_pretrained(cls: type, *args: Any, **options: Any) -> Any:
+        found = loader.__func__(cls, *args, **options)
+        model = found[0] if isinstance(found, tuple) else found  # with output_loading_info
+        name = model.config._attn_implementation
+        if hasattr(model.config, NAME) and name != NAME and not LOADING.get():
+            raise LostGraph(
+                f"the model was saved with a graph, which `attn_implementation={name!r}` drops",
+                caller(),
+                "`hf.load(path)` keeps it; without it the model is `hf.restore(hf.load(path))`",
+            )
+        return found
+
+    from_pretrained.__module__ = __name__
+    PreTrainedModel.from_pretrained = classmethod(from_pretrained)  # type: ignore[method-assign,assignment]
+
+
+def refuse_lost_graph(module: nn.Module, _: object) -> None:
+    """Before each call of an attention module: that transformers still calls ours."""
+    name = module.config._attn_implementation  # type: ignore[union-attr]
+    if name != NAME:
+        raise LostGraph(
+            f"the model has a graph, which `attn_implementation={name!r}` drops",
+            caller(),
+            "write `hf.restore(model)` before it; `hf.use` sets the implementation itself",
+        )
 
 
 def load_program_weights(model: nn.Module, path: str | Path) -> None:

@@ -111,12 +111,12 @@ def check_graph(graph: object) -> Pattern | per_head | per_sample:
         raise NotAPattern(
             f"expected a pattern, got {type(graph).__name__}",
             caller(),
-            _as_pattern(graph),
+            pattern_instead(graph),
         )
     return graph
 
 
-def _as_pattern(graph: object) -> str:
+def pattern_instead(graph: object) -> str:
     """How to write what was given instead of a pattern."""
     if isinstance(graph, str):
         return f"read it: `graphs.parse({graph!r})`"
