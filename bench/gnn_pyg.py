@@ -286,7 +286,7 @@ def main():
 
 
 def key(row):
-    return (list(MODELS).index(row["model"]), row["graph"], row["d"], row["n"])
+    return (list(MODELS).index(row["model"]), row["graph"], row["d"], row["n"], row["threads"])
 
 
 def known():

@@ -12,6 +12,7 @@ is measured after twice as many.
 import importlib
 import inspect
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -27,12 +28,14 @@ EXAMPLES = [
     *("time series", "molecules", "Nations", "relational attention"),
     *("RNN", "GRU", "LSTM", "RvNN", "GCNConv", "TransformerEncoder"),
 ]
-WARM, EPOCHS, REPEATS = 20_000, 100, 30
+WARM, EPOCHS, ROUNDS = 20_000, 100, 60
+MARK = "measured "
 OPTIMISERS = ["SGD", "Adam"]
 
 
-def measured(package, name, optimiser):
-    """Seconds to build and for an epoch, and the numbers with the same weights."""
+def answers(package, name, optimiser):
+    """For each line of the standard input one on the output: the numbers with the same weights and
+    seconds to build, then seconds for an epoch."""
     nl = importlib.import_module(package)
     for part in ("core", "dataset", "nn.module", "nn.optim.lr_scheduler", "nn.loss"):
         importlib.import_module(f"{package}.{part}")
@@ -47,15 +50,29 @@ def measured(package, name, optimiser):
     model.train(data)
     build = time.process_time() - started
     model.train(data, epochs=WARM)
-    used, passed = [], []
-    for _ in range(REPEATS):
-        time.sleep(0.1)  # what disturbs a busy machine passes
+    sys.stdin.readline()
+    print(MARK + json.dumps({"build_cpu_s": build, "numbers": numbers}), flush=True)
+    for _ in sys.stdin:
         cpu, wall = time.process_time(), time.perf_counter()
         model.train(data, epochs=EPOCHS)
-        used.append((time.process_time() - cpu) / EPOCHS)
-        passed.append((time.perf_counter() - wall) / EPOCHS)
-    times = {"build_cpu_s": build, "epoch_cpu_s": min(used), "epoch_wall_s": min(passed)}
-    return {"times": times, "numbers": numbers}
+        used, passed = time.process_time() - cpu, time.perf_counter() - wall
+        print(MARK + json.dumps([used / EPOCHS, passed / EPOCHS]), flush=True)
+
+
+class Side:
+    """One of the two, in a process of its own."""
+
+    def __init__(self, package, python, name, optimiser):
+        command = [str(python), __file__, "one", package, name, optimiser]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL, **pipes)
+
+    def ask(self):
+        print(file=self.process.stdin, flush=True)
+        for line in self.process.stdout:
+            if line.startswith(MARK):
+                return json.loads(line.removeprefix(MARK))
+        raise RuntimeError(f"ended with {self.process.wait()}")
 
 
 def largest(a, b):
@@ -70,8 +87,8 @@ def largest(a, b):
 
 def main():
     if sys.argv[1:2] == ["one"]:
-        print("\n" + json.dumps(measured(*sys.argv[2:5])))
-        return
+        answers(*sys.argv[2:5])
+        os._exit(0)  # which a virtual machine does not delay
     if shutil.which("java") is None:
         sys.exit("skipped: PyNeuraLogic needs a Java runtime, and there is no `java` here")
     from measure import write, written
@@ -90,20 +107,26 @@ def main():
 
 
 def compared(pythons, name, optimiser):
-    """Both, one after the other."""
-    runs = {}
-    for package, python in pythons.items():
-        command = [str(python), __file__, "one", package, name, optimiser]
-        run = subprocess.run(command, capture_output=True, text=True, check=True)
-        runs[package] = json.loads(run.stdout.splitlines()[-1])
-    theirs, ours = (runs[package] for package in pythons)
+    """Both in turn, so that a busy machine disturbs them alike; the least of each."""
+    sides = [Side(package, python, name, optimiser) for package, python in pythons.items()]
+    first = [side.ask() for side in sides]
+    rounds = [[side.ask() for side in sides] for _ in range(ROUNDS)]
+    for side in sides:
+        side.process.stdin.close()
+        side.process.wait()
+    times = []
+    for at, known in enumerate(first):
+        cpu, wall = (min(column) for column in zip(*[one[at] for one in rounds], strict=True))
+        built = known["build_cpu_s"]
+        times.append({"build_cpu_s": built, "epoch_cpu_s": cpu, "epoch_wall_s": wall})
+    theirs, ours = times
     return {
-        "samples": len(theirs["numbers"]["outputs"]),
-        "peer": theirs["times"],
-        "ours": ours["times"],
-        "times_cpu": theirs["times"]["epoch_cpu_s"] / ours["times"]["epoch_cpu_s"],
-        "times_wall": theirs["times"]["epoch_wall_s"] / ours["times"]["epoch_wall_s"],
-        "largest_difference": largest(ours["numbers"], theirs["numbers"]),
+        "samples": len(first[0]["numbers"]["outputs"]),
+        "peer": theirs,
+        "ours": ours,
+        "times_cpu": theirs["epoch_cpu_s"] / ours["epoch_cpu_s"],
+        "times_wall": theirs["epoch_wall_s"] / ours["epoch_wall_s"],
+        "largest_difference": largest(first[1]["numbers"], first[0]["numbers"]),
     }
 
 

@@ -285,11 +285,6 @@ MISTAKES = [
     ),
     (lambda: built(R.h <= R.a).train(Dataset(), epochs=0), "bad-sample", "epochs"),
     (lambda: built(R.h <= R.a).build_dataset(Dataset(), batch_size=0), "bad-sample", "batch_size"),
-    (
-        lambda: built(R.h <= R.a).build_dataset(Dataset(), learnable_facts=True),
-        "bad-sample",
-        "data",
-    ),
     (lambda: built(R.h <= R.a).test(Dataset([[R.a]], [])), "bad-sample", "no queries"),
     (lambda: built(R.h <= R.a).test(Dataset([[R.a], [R.b]], [R.h])), "bad-sample", "2 examples"),
     (
@@ -410,3 +405,13 @@ def test_modules_are_where_older_documentation_has_them():
     template = Model()
     template += [R.road("a", "b"), R.far(V.X) <= R.road("a", V.X)]
     assert InferenceEngine(template).q(R.far(V.X)) == [{"X": "b"}]
+
+
+def test_errors_have_the_names_that_they_have_there():
+    from edgewise.neuralogic import DatasetError, ModelError, NeuraLogicError
+
+    with pytest.raises(DatasetError) as found:
+        built(R.h <= R.a).train(None)
+    assert isinstance(found.value, NeuraLogicError)
+    with pytest.raises(ModelError):
+        Model().build_dataset(Dataset())

@@ -18,6 +18,12 @@ from edgewise.neuralogic.core import (
     Var,
 )
 from edgewise.neuralogic.dataset import Dataset, FileDataset, Sample
+from edgewise.neuralogic.exceptions import (
+    ConfigurationError,
+    DatasetError,
+    ModelError,
+    NeuraLogicError,
+)
 from edgewise.neuralogic.seeds import (
     initial_seed,
     initialize,
@@ -37,12 +43,16 @@ sys.modules |= {f"{__name__}.{path}": found for path, found in OLDER.items()}
 
 __all__ = [
     "C",
+    "ConfigurationError",
     "Const",
     "Dataset",
+    "DatasetError",
     "F",
     "FileDataset",
     "Metadata",
     "Model",
+    "ModelError",
+    "NeuraLogicError",
     "R",
     "Relation",
     "Sample",

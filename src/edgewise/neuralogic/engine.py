@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from edgewise.language.functions import call, named
 from edgewise.language.text_form.published import FACTS, NAMED, Relation
 from edgewise.module import Data, Model
 from edgewise.neuralogic.errors import BadSample
+from edgewise.neuralogic.learned_facts import LEARNED, LearnedFacts
 from edgewise.neuralogic.text import TextTemplate
 from edgewise.neuralogic.translate import TemplateTranslator
 from edgewise.neuralogic.values import plain
@@ -44,7 +45,8 @@ class Example:
         return {(atom.relation, len(atom.terms)) for atom in self.atoms}
 
     def constants(self) -> set[nodes.Constant]:
-        return {t for atom in self.atoms for t in atom.terms if not isinstance(t, nodes.Variable)}
+        terms = [a.terms[:-1] if LEARNED in a.relation else a.terms for a in self.atoms]
+        return {t for each in terms for t in each if not isinstance(t, nodes.Variable)}
 
 
 @dataclass(eq=False)
@@ -89,10 +91,17 @@ def saved_picture(picture: Picture, filename: str | Path | None) -> Picture:
 class Programs:
     """A template compiled for the queries and facts that appear, with one set of weights."""
 
-    def __init__(self, template: Template, settings: Any, weights: dict[str, Tensor]) -> None:
+    def __init__(
+        self,
+        template: Template,
+        settings: Any,
+        weights: dict[str, Tensor],
+        domains: Mapping[str, int] | None = None,
+    ) -> None:
         self.template = template
         self.settings = settings
         self.weights = weights
+        self.domains = dict(domains or {})
         self._programs: dict[Any, Program] = {}
         self._models: dict[Any, Model] = {}
 
@@ -102,8 +111,14 @@ class Programs:
             aggregation = self.settings.rule_aggregation
             default = call(named(aggregation.ours), (), dict(aggregation.arguments))
             rules = self.template.statements(sorted(key))
-            self._programs[key] = Program(rules, aggregation=default)
+            self._programs[key] = Program(rules, aggregation=default, domains=self.domains)
         return self._programs[key]
+
+    def learning(self, facts: LearnedFacts) -> Programs:
+        """The same template, and the same weights, beside learned facts."""
+        template = self.template.extended(facts.rules(self.template.derived()))
+        weights = {**self.weights, **facts.make_weights()}
+        return Programs(template, self.settings, weights, facts.domains())
 
     def model(self, program: Program, outputs: tuple[str, ...], taped: bool = False) -> Model:
         """The compiled program; to be taped, by operators of torch alone."""

@@ -18,8 +18,9 @@ from edgewise.neuralogic.dataset.file import FileDataset
 from edgewise.neuralogic.dataset.logic import LogicDataset
 from edgewise.neuralogic.engine import Example, NeuralSample, Template
 from edgewise.neuralogic.errors import BadSample
+from edgewise.neuralogic.learned_facts import LEARNED, LearnedFacts
 from edgewise.neuralogic.translate import TemplateTranslator
-from edgewise.neuralogic.values import tensor
+from edgewise.neuralogic.values import tensor, weight_form
 
 ONE = torch.ones((), dtype=torch.float64)
 
@@ -27,8 +28,9 @@ ONE = torch.ones((), dtype=torch.float64)
 class SampleReader:
     """Reads facts and queries with the names that a template has for relations."""
 
-    def __init__(self, template: Template) -> None:
+    def __init__(self, template: Template, learned: LearnedFacts | None = None) -> None:
         self.template = template
+        self.learned = learned  # where the values of facts are noted, if they are learned
         self._terms = (
             template if isinstance(template, TemplateTranslator) else TemplateTranslator([], None)
         )
@@ -38,6 +40,7 @@ class SampleReader:
         if isinstance(dataset, ConvertibleDataset):
             dataset = dataset.to_dataset()
         if isinstance(dataset, FileDataset):
+            self._refuse_learned()
             return list(self._from_files(dataset))
         if not isinstance(dataset, LogicDataset):
             raise BadSample(
@@ -50,7 +53,7 @@ class SampleReader:
     def _sample(self, query: Any, example: Example) -> NeuralSample:
         if query is None:
             return NeuralSample(example, None, ONE)
-        target = tensor(query.weight) if isinstance(query, WeightedRelation) else ONE
+        target = _written(query) if isinstance(query, WeightedRelation) else ONE
         return NeuralSample(example, self.query(query), target)
 
     def query(self, query: Any) -> nodes.Atom:
@@ -67,9 +70,25 @@ class SampleReader:
     def _example(self, facts: Any) -> Example:
         known = self._examples.get(id(facts))
         if known is None:
-            found = Example(list(self.facts(facts)))
+            found = Example(self._distinct(self.facts(facts)))
             known = self._examples[id(facts)] = (facts, found)
         return known[1]
+
+    def _distinct(self, atoms: Iterable[nodes.Atom]) -> list[nodes.Atom]:
+        """The first of each fact counts."""
+        found: dict[Any, nodes.Atom] = {}
+        for atom in atoms:
+            name, is_learned, _ = atom.relation.partition(LEARNED)
+            found.setdefault((name, atom.terms[:-1] if is_learned else atom.terms), atom)
+        return list(found.values())
+
+    def _refuse_learned(self) -> None:
+        if self.learned is not None:
+            raise BadSample(
+                "facts of files are data, and are not learned",
+                caller(),
+                "read them into `Dataset([Sample(query, example)])`",
+            )
 
     def facts(self, facts: Iterable[Any]) -> Iterator[nodes.Atom]:
         for fact in facts:
@@ -119,7 +138,11 @@ class SampleReader:
     def _valued(self, atom: nodes.Atom, fact: BaseRelation) -> nodes.Atom:
         if not isinstance(fact, WeightedRelation):
             return atom
-        value = tensor(fact.weight)
+        if self.learned is not None and not fact.is_fixed:
+            name, terms = fact.predicate.name, ", ".join(map(str, atom.terms))
+            literal = f"{name}({terms})" if terms else name
+            return self.learned.atom(atom, literal, fact.weight, fact.weight_name)
+        value = _written(fact)
         found = brackets.weight(value.item() if value.dim() == 0 else value, caller())
         return replace(atom, weight=found)
 
@@ -133,6 +156,12 @@ class SampleReader:
 
     def _renamed(self, atom: nodes.Atom) -> nodes.Atom:
         return replace(atom, relation=self.template.name((atom.relation, len(atom.terms))))
+
+
+def _written(fact: WeightedRelation) -> torch.Tensor:
+    """The value of a fact; of a shape, zeros."""
+    form = weight_form(fact.weight)
+    return torch.zeros(form.shape, dtype=torch.float64) if form.value is None else form.value
 
 
 def _target(atom: nodes.Atom) -> torch.Tensor:

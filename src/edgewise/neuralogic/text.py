@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,16 @@ class TextTemplate:
     def name(self, relation: Relation) -> str:
         name, arity = relation
         return name if self.arities.get(name, {arity}) == {arity} else f"{name}/{arity}"
+
+    def extended(self, rules: Iterable[nodes.Rule]) -> TextTemplate:
+        """The template with other rules beside its own."""
+        found = copy(self)
+        found._statements = [*self._statements, *rules]
+        return found
+
+    def derived(self) -> set[str]:
+        """The relations that have rules."""
+        return {s.head.relation for s in self._statements if isinstance(s, nodes.Rule)}
 
     def statements(self, with_facts: Iterable[Relation] = ()) -> list[nodes.Statement]:
         found = self._statements

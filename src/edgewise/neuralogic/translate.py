@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -130,6 +131,17 @@ class TemplateTranslator:
         for name, arity in sorted(heads):
             if not any(_is_line(s, name) for s in self.rules):
                 self.rules.append(nodes.Line(name, arity, tuple(map(_function, listed))))
+
+    def extended(self, rules: Iterable[nodes.Rule]) -> TemplateTranslator:
+        """The template with other rules beside its own."""
+        found = copy(self)
+        found.rules = [*self.rules, *rules]
+        return found
+
+    def derived(self) -> set[str]:
+        """The relations that have rules."""
+        rules = [s for s in self.rules if isinstance(s, nodes.Rule)]
+        return {rule.head.relation for rule in (*rules, *self._lifted)}
 
     def statements(self, with_facts: Iterable[Relation] = ()) -> list[nodes.Statement]:
         """The program, for data that have facts of these relations.

@@ -70,15 +70,18 @@ class TapeTraining:
         size = 1 + max(int(p.max()) for p in self.places if p.numel())
         self.moments = np.zeros((2, size), self.work.dtype)
         self.counts = np.zeros(len(self.weights), np.int64)
-        self._parts = [self._part(recorder, t) for t in (*self.weights, *self.inputs)]
+        tensors = [*self.weights, *self.inputs]
+        self._parts = [self._part(recorder, t, self.work) for t in tensors]
+        self._moments = [[self._part(recorder, w, m) for w in self.weights] for m in self.moments]
+        self._shown = [[(t.reshape(-1).numpy(), t.shape) for t in listed] for listed in self.shown]
         self.give(self.weights, self.inputs)
         self._compare(samples)
 
-    def _part(self, recorder: Recorder, tensor: Tensor) -> np.ndarray:
-        """The part of the array that has the elements of a tensor, in its shape."""
+    def _part(self, recorder: Recorder, tensor: Tensor, numbers: np.ndarray) -> np.ndarray:
+        """The part of numbers by address that has the elements of a tensor, in its shape."""
         places = recorder.addresses(tensor.detach()).reshape(-1)
         start = int(places[0]) if len(places) else 0
-        return self.work[start : start + len(places)].reshape(tensor.shape)
+        return numbers[start : start + len(places)].reshape(tensor.shape)
 
     def _recorded(
         self, recorder: Recorder, sample: Sample
@@ -193,17 +196,17 @@ class TapeTraining:
 
     def _read_state(self, kind: int, state: Any) -> None:
         for at in self.learned if STATE[kind] else ():
-            held, places = state.get(self.targets[at]) or {}, self.places[at].numpy()
+            held = state.get(self.targets[at]) or {}
             known = all(held.get(name) is not None for name in STATE[kind])
             self.counts[at] = int(held.get("step", 1)) if known else 0
             for row, name in enumerate(STATE[kind]):
-                self.moments[row][places] = held[name].numpy() if known else 0
+                self._moments[row][at][...] = held[name].numpy() if known else 0
 
     def _write_state(self, kind: int, options: np.ndarray, state: Any) -> None:
         for at in self.learned:
             if not self.counts[at] or (kind == GRADIENT and not options[at, 1]):
                 continue
-            places, weight = self.places[at].numpy(), self.targets[at]
+            weight = self.targets[at]
             held = state[weight]
             if kind == ADAM and held.get("step") is None:
                 held["step"] = torch.tensor(0.0)
@@ -212,7 +215,7 @@ class TapeTraining:
             for row, name in enumerate(STATE[kind]):
                 if held.get(name) is None:
                     held[name] = torch.empty_like(weight, requires_grad=False)
-                held[name].numpy()[...] = self.moments[row][places]
+                held[name].numpy()[...] = self._moments[row][at]
 
     def gradients(self, sample: int) -> dict[int, Tensor]:
         """Those that a sample had when it was last computed, by the number of the weight."""
@@ -224,7 +227,8 @@ class TapeTraining:
 
     def values(self, sample: int) -> list[Tensor]:
         """What a sample showed when it was last computed."""
-        return [torch.tensor(self.work[places.numpy()]) for places in self.shown[sample]]
+        found = self._shown[sample]
+        return [torch.from_numpy(self.work[flat]).view(shape) for flat, shape in found]
 
 
 def optimiser_options(

@@ -29,6 +29,7 @@ from edgewise.neuralogic.engine import (
 )
 from edgewise.neuralogic.errors import BadSample, BadTemplate
 from edgewise.neuralogic.inference import LogicInference
+from edgewise.neuralogic.learned_facts import IncompatibleKeys, LearnedFacts
 from edgewise.neuralogic.nn.module.module import TemplateModule
 from edgewise.neuralogic.sample_reader import SampleReader
 from edgewise.neuralogic.tape_training import PLAIN_EPOCHS, TapedBatches, taped
@@ -41,14 +42,29 @@ from edgewise.viz.svg import Picture
 class BuiltDataset:
     """Samples of a model, with the number of them that an update takes."""
 
-    def __init__(self, samples: list[NeuralSample], batch_size: int, owner: Any = None) -> None:
+    def __init__(
+        self,
+        samples: list[NeuralSample],
+        batch_size: int,
+        owner: Any = None,
+        learned: LearnedFacts | None = None,
+    ) -> None:
         self.samples = samples
+        self.learned = learned
         self.owner = owner  # the model that the samples were read for
         self.batch_size = batch_size
         self.batches: list[SampleBatch] | None = None  # for training
         self.together: SampleBatch | None = None
         self.epochs = 0  # that were trained
         self.tape: TapedBatches | str | None = None  # or why there is none
+
+    def state_dict(self) -> dict[str, Any]:
+        """The values of facts that are learned, by fact: `{"weights": {"x(1)": 0.5}}`."""
+        return {"weights": {}} if self.learned is None else self.learned.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> IncompatibleKeys:
+        """Set values of facts; without `strict`, those of facts that both have."""
+        return (self.learned or LearnedFacts()).load_state_dict(state_dict, strict)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -170,16 +186,18 @@ class TemplateModel:
             return self._own(dataset)
         if not isinstance(batch_size, int) or batch_size < 1:
             raise BadSample(f"batch_size is {batch_size!r}", caller(), "write a positive integer")
-        if learnable_facts:
-            raise BadSample(
-                "facts of samples are data here, and are not learned",
-                caller(),
-                "write facts that are learned in the template",
-            )
-        samples = list(self._expanded(SampleReader(programs.template).samples(dataset)))
+        learned = LearnedFacts() if learnable_facts else None
+        read = SampleReader(programs.template, learned).samples(dataset)
+        if learned is not None:
+            programs = programs.learning(learned)
+        samples = list(self._expanded(read, programs))
         for sample in samples:
             sample.programs = programs
-        return BuiltDataset(samples, batch_size, self)
+        return BuiltDataset(samples, batch_size, self, learned)
+
+    def _programs_of(self, samples: list[NeuralSample]) -> Programs:
+        """Those that the samples were read for: they have the learned facts."""
+        return (samples[0].programs if samples else None) or self._built()
 
     def _own(self, dataset: BuiltDataset) -> BuiltDataset:
         if dataset.owner not in (None, self):
@@ -194,14 +212,14 @@ class TemplateModel:
         self._together(found)
         return found
 
-    def _expanded(self, samples: list[NeuralSample]) -> Iterator[NeuralSample]:
+    def _expanded(self, samples: list[NeuralSample], programs: Programs) -> Iterator[NeuralSample]:
         """A query with variables is one for each atom that it stands for."""
         for sample in samples:
             query = sample.query
             if query is None or not any(isinstance(t, nodes.Variable) for t in query.terms):
                 yield sample
                 continue
-            batch = SampleBatch(self._built(), [sample])
+            batch = SampleBatch(programs, [sample])
             for atom in batch.matches(query, sample.example):
                 yield NeuralSample(sample.example, atom, sample.target)
 
@@ -222,14 +240,15 @@ class TemplateModel:
 
     def _together(self, found: BuiltDataset) -> SampleBatch:
         if found.together is None:
-            found.together = SampleBatch(self._built(), found.samples)
+            found.together = SampleBatch(self._programs_of(found.samples), found.samples)
         return found.together
 
     def _batches(self, found: BuiltDataset) -> list[SampleBatch]:
         if found.batches is None:
             size, samples = found.batch_size, found.samples
             starts = range(0, len(samples), size)
-            found.batches = [SampleBatch(self._built(), samples[i : i + size]) for i in starts]
+            programs = self._programs_of(samples)
+            found.batches = [SampleBatch(programs, samples[i : i + size]) for i in starts]
         return found.batches
 
     def __call__(self, dataset: Any = None, train: bool | None = None) -> Any:
@@ -277,9 +296,7 @@ class TemplateModel:
             raise BadSample(f"epochs is {epochs!r}", caller(), "write a positive integer")
         found = self._samples(dataset)
         settings, results = self._settings_of(), []
-        learned = [v for v in self._values.values() if v.requires_grad]
-        if self._optimiser is None:
-            self._optimiser = settings.optimizer.torch_optimiser(learned)
+        self._add_weights(self._learned(found.samples))
         while epochs and (found.epochs < PLAIN_EPOCHS or not self._is_taped(found)):
             self._rate()
             results = [one for batch in self._batches(found) for one in self._update(batch)]
@@ -290,6 +307,19 @@ class TemplateModel:
             bounds = settings.clip_grad_value, settings.clip_grad_norm
             results = found.tape.epochs(self._optimiser, rates, *bounds)
         return results[0] if isinstance(dataset, NeuralSample) else results
+
+    def _learned(self, samples: list[NeuralSample]) -> list[Tensor]:
+        """The weights that updates for some samples change."""
+        return [v for v in self._programs_of(samples).weights.values() if v.requires_grad]
+
+    def _add_weights(self, learned: list[Any]) -> None:
+        """Let the optimiser update these weights, too."""
+        if self._optimiser is None:
+            self._optimiser = self._settings_of().optimizer.torch_optimiser(learned)
+            return
+        known = {id(w) for group in self._optimiser.param_groups for w in group["params"]}
+        if more := [weight for weight in learned if id(weight) not in known]:
+            self._optimiser.add_param_group({"params": more})
 
     def _rate(self) -> float:
         """The learning rate of the next epoch."""
@@ -315,12 +345,13 @@ class TemplateModel:
             found.tape = None
         if found.tape is None:
             batches = [batch.samples for batch in self._batches(found)]
-            found.tape = taped(self._built(), batches, function, self._optimiser)
+            programs = self._programs_of(found.samples)
+            found.tape = taped(programs, batches, function, self._optimiser)
         return isinstance(found.tape, TapedBatches)
 
     def _update(self, batch: SampleBatch) -> list[Any]:
         settings = self._settings_of()
-        learned = [v for v in self._values.values() if v.requires_grad]
+        learned = self._learned(batch.samples)
         value, found = descended(batch, settings.error_function)
         results = [result(*one) for one in found]
         if self._optimiser is None or not value.requires_grad:
