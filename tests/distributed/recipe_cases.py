@@ -171,14 +171,14 @@ def gathered_layers(rank, ranks, folder, layers):
     return {when: (min(found), max(found)) for when, found in seen.items()}
 
 
-def continued(rank, ranks, folder, shard, out, steps):
-    """A run goes on until it has so many steps."""
+def continued(rank, ranks, folder, name, more, steps):
+    """A run under FSDP2 goes on until it has so many steps."""
     recipe = training.load(
-        Path(folder) / "generate.toml",
-        ["training.precision=float64", f"distributed.shard={shard}", *MORE],
+        Path(folder) / f"{name}.toml",
+        ["training.precision=float64", "distributed.shard=fsdp2", *more],
     )
     stop = threading.Event()
-    for event in training.train(recipe, Path(folder) / out, stop=stop):
+    for event in training.train(recipe, Path(folder) / f"{name}-changing", stop=stop):
         if event.step >= steps - 1 and rank == ranks - 1:  # one rank is told, all stop
             stop.set()
     return event.kind, event.step

@@ -11,13 +11,15 @@ KINDS = [
     *("parser", "complex", "samples", "rules", "paths", "hints"),
     *("nodes", "attention", "values", "graphs", "links"),
 ]
-SOME = ("generate", "parser", "paths", "hints", "nodes", "links")
+SOME = ("generate", "parser", "paths", "hints", "nodes", "links", "values")
 # Adam's eps: where the gradient is zero, rounding would be a direction
-MORE_OF = dict.fromkeys(KINDS, ("training.eps=1e-5",)) | {"generate": MORE}
-# `hints` and `samples` are several passes, GIN in `values` has weights of one number
+EPS = ("training.eps=1e-5",)
+# GIN in `values` has weights of one number
+MORE_OF = dict.fromkeys(KINDS, EPS) | {"generate": MORE, "values": (*MORE, *EPS)}
+# `hints` and `samples` are several passes
 CASES = {
     "ddp": KINDS,
-    "fsdp2": [name for name in KINDS if name not in ("hints", "samples", "values")],
+    "fsdp2": [name for name in KINDS if name not in ("hints", "samples")],
     "context": ["generate", "subwords", "embed"],
     "graph": ["nodes", "attention"],
 }
@@ -53,13 +55,14 @@ def test_fsdp2_gathers_few_layers_at_once(folder):
         assert found["after"] == (0, 0)
 
 
-def test_other_numbers_of_ranks_continue_a_run(folder):
+@pytest.mark.parametrize("name", ["generate", "values"])
+def test_other_numbers_of_ranks_continue_a_run(folder, name):
     for ranks, steps in ((2, 1), (1, 2), (4, 3)):
-        how = (str(folder), "fsdp2", "changing", steps)
+        how = (str(folder), name, MORE_OF[name], steps)
         ends = on_ranks(continued, ranks, *how) if ranks > 1 else [continued(0, 1, *how)]
         assert set(ends) == {("interrupted", steps)}
-    assert continued(0, 1, folder, "fsdp2", "changing", 99) == ("end", 4)
-    assert differences(folder / "changing", folder / "generate-alone") <= 1e-12
+    assert continued(0, 1, folder, name, MORE_OF[name], 99) == ("end", 4)
+    assert differences(folder / f"{name}-changing", folder / f"{name}-alone") <= 1e-12
 
 
 def test_what_is_wrong_on_one_rank_ends_all(folder):

@@ -6,6 +6,7 @@ from edgewise.distributed.partition import PartitionQuality, partition_of, quali
 from edgewise.distributed.partitioned_data import PartitionedData
 from edgewise.distributed.placement import best_shards
 from edgewise.distributed.rank_model import RankModel, on_mesh
+from edgewise.distributed.scalars import replicated_scalars
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.simulate import Communication, communication
 from edgewise.distributed.traffic import RowSizes
@@ -24,5 +25,6 @@ __all__ = [
     "on_mesh",
     "partition_of",
     "quality",
+    "replicated_scalars",
     "scale",
 ]

@@ -9,13 +9,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from edgewise.distributed import PartitionedData, Shards, on_mesh
+from edgewise.distributed import PartitionedData, Shards, on_mesh, replicated_scalars
 from edgewise.distributed.errors import BadMesh, NotDistributed
 from edgewise.errors import Span
 from edgewise.functions import DEFINITIONS
@@ -117,18 +118,15 @@ class ShardedWeights(DataParallel):
         warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
         super().__init__(setup)
         self.factor = float(self.ranks.count)  # FSDP2 averages
-        scalars = [name for name, p in setup.model.named_parameters() if not p.ndim]
-        if scalars:
-            raise NotDistributed(
-                f"`{scalars[0].removeprefix('program.')}` is one number, which FSDP2 cannot shard",
-                Span.of("<recipe>", setup.recipe.path),
-                'write `shard = "ddp"`',
-            )
         mesh = self.ranks.mesh(setup.device)
+        scalars = replicated_scalars(setup.model, mesh)
+        shard = partial(
+            fully_shard, mesh=mesh, reshard_after_forward=True, ignored_params=scalars
+        )
         # weights of a layer are complete while it runs, others in forward and backward passes
         for layer in [one for one in setup.model.modules() if isinstance(one, Layer)]:
-            fully_shard(layer, mesh=mesh, reshard_after_forward=True)
-        fully_shard(setup.model, mesh=mesh, reshard_after_forward=True)
+            shard(layer)
+        shard(setup.model)
 
     def part(self, batch: Batch) -> Part:
         first, last = self._range(batch)
