@@ -6,7 +6,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 from edgewise import EdgewiseError, F, Program, R, V, W, numbers, rows
-from edgewise.graphs import window
+from edgewise.graphs import ring, window
 
 NODES = 29
 
@@ -101,6 +101,43 @@ def programs():
         "window": (
             [(R.out(V.I) <= (R.x(V.J)["w":2, 3], R._x(V.I), window(2)(V.I, V.J))) | [F.avg_agg]],
             {},
+            {"x": x},
+        ),
+        "ring": (
+            [(R.out(V.I) <= (R.x(V.J)["w":2, 3], R._x(V.I), ring(1)(V.I, V.J))) | [F.avg_agg]],
+            {},
+            {"x": x},
+        ),
+        "positions": (
+            [
+                R.moved(V.P) <= (R.x(V.I)["w":2, 3], R.special.add(V.I, 20, V.P)),
+                R.far(V.D) <= (R._x(V.I), R._x(V.J), R.special.sub(V.I, V.J, V.D)),
+                R.half(V.Q) <= (R.x(V.I), R.special.div(V.I, 2, V.Q)),
+                (
+                    R.out(V.Q)
+                    <= (
+                        R.half(V.Q)["v":2, 3],
+                        R.moved(V.P),
+                        R.far(V.D),
+                        R.special.sub(V.Q, V.D, V.P),
+                    )
+                )
+                | [F.avg_agg],
+            ],
+            {},
+            {"x": x},
+        ),
+        "one for all": (
+            [
+                (R.mean <= R.x(V.I)) | [F.avg_agg],
+                R.out(V.I) <= (R.x(V.I)["w":2, 3], R.mean["v":2, 3]),
+            ],
+            {},
+            {"x": x},
+        ),
+        "dense for all": (
+            [R.out(V.I) <= (R.x(V.I), R.of(V.K)["w":3, 2], R._edge(V.K, V.I))],
+            {"edge": edge, "of": x[:, :2].contiguous()},
             {"x": x},
         ),
         "all earlier": (

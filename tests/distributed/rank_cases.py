@@ -504,13 +504,11 @@ def refused_partitions(rank, ranks):
 
     mesh, x = init_device_mesh("cpu", (ranks,)), torch.ones(4, 5)
     edge = torch.tensor([[0, 1], [1, 2]])
-    mean = Program([(R.h <= R.x(V.I)) | [F.avg_agg]]).compile(R.h)
     far = Program(
         [(R.h(V.I) <= (R.h(V.J), R.edge(V.J, V.I))) | [F.min_agg], R.h(V.I) <= R.x(V.I)]
     ).compile(R.h)
     found = []
     for model, options in (
-        (mean, {}),
         (far, {"edge": edge}),
         (two_hops().float(), {"edge": edge, "partition": "metes"}),
         (two_hops().float(), {"edge": edge, "partition": torch.tensor([0, 1, 2, 9])}),

@@ -11,7 +11,7 @@ RANKS = tuple(map(int, os.environ.get("RANKS", "2,4").split(",")))
 PATIENCE = float(os.environ.get("RANK_PATIENCE", "150"))  # seconds; a hang is a failure
 
 
-def started(function, rank, ranks, store, results, arguments):
+def started(function, rank, ranks, store, results, arguments, ended):
     import torch
     import torch.distributed as dist
 
@@ -25,7 +25,8 @@ def started(function, rank, ranks, store, results, arguments):
             timeout=timedelta(seconds=PATIENCE),
         )
         results.put((rank, None, function(rank, ranks, *arguments)))
-        dist.barrier()
+        if ended is None:
+            dist.barrier()
     except BaseException:
         results.put((rank, traceback.format_exc(), None))
     finally:
@@ -33,15 +34,17 @@ def started(function, rank, ranks, store, results, arguments):
             dist.destroy_process_group()
 
 
-def on_ranks(function, ranks, *arguments):
-    """What `function(rank, ranks, *arguments)` returns on every rank."""
+def on_ranks(function, ranks, *arguments, ended=None):
+    """What `function(rank, ranks, *arguments)` returns on every rank; where a rank fails alone,
+    `ended` are those that return nothing."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch.distributed", "edgewise.distributed.attention"])
     with tempfile.TemporaryDirectory() as folder:
         results = context.Queue()
         processes = [
             context.Process(
-                target=started, args=(function, rank, ranks, f"{folder}/store", results, arguments)
+                target=started,
+                args=(function, rank, ranks, f"{folder}/store", results, arguments, ended),
             )
             for rank in range(ranks)
         ]
@@ -49,13 +52,13 @@ def on_ranks(function, ranks, *arguments):
             process.start()
         try:
             found = dict.fromkeys(range(ranks))
-            for _ in processes:
+            for _ in range(ranks - len(ended or ())):
                 rank, failure, value = results.get(timeout=PATIENCE)
                 assert failure is None, f"rank {rank}:\n{failure}"
                 found[rank] = value
             for process in processes:
                 process.join(timeout=PATIENCE)
-            return [found[rank] for rank in range(ranks)]
+            return [found[rank] for rank in range(ranks) if rank not in (ended or ())]
         finally:
             for process in processes:
                 if process.is_alive():

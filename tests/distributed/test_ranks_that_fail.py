@@ -4,14 +4,20 @@ import multiprocessing
 import os
 import resource
 import socket
+import time
 from pathlib import Path
 
 import pytest
+import torch
 from rank_harness import on_ranks
 from recipe_cases import differences, put, trained
+from torch.distributed.device_mesh import init_device_mesh
 
-from edgewise import EdgewiseError
+from edgewise import EdgewiseError, F, Program, R, V, W, numbers
+from edgewise.distributed import on_mesh
+from edgewise.graphs import window
 from edgewise.training.ranks import group
+from edgewise.zoo import gpt2
 
 SHORT = 3.0  # seconds, where a user waits for `group.START`
 
@@ -72,3 +78,65 @@ def test_a_full_disk_ends_all_ranks_and_with_space_they_go_on(shard, tmp_path):
     assert first == (("not-writable", True), "end")
     assert second == (("rank-failed", True), "end")
     assert differences(tmp_path / f"full-{shard}", tmp_path / "alone") <= 1e-12
+
+
+def failing_calls(mesh, ranks):
+    """Models on ranks, as functions of the largest token, which may be beyond the vocabulary."""
+    sizes = {"vocabulary": 9, "size": 8, "heads": 2, "hidden": 8, "layers": 2, "length": 16}
+    config = gpt2.Config(**sizes, dropout=0.0, graph="window(3)")
+    ranked = on_mesh(gpt2.program(config).compile(R.logits, seed=0), mesh)
+    word = F.lookup(W.word[9, 2], R.token(V.I))
+    near = R.x(V.J), R._x(V.I), window(2)(V.I, V.J)
+    rules = [R.x(V.I) <= word, (R.h(V.I) <= near) | [F.avg_agg], R.out(V.I) <= (word, R.h(V.I))]
+    model = Program(rules).compile(R.out, seed=0)
+    data = model.ground(mesh=mesh, nodes=4 * ranks, partition="contiguous")
+    return {
+        "tokens": lambda largest: ranked(token=numbers(torch.arange(largest - 3, largest + 1))),
+        "nodes": lambda largest: model(data, token=numbers(torch.arange(largest - 3, largest + 1))),
+    }
+
+
+def fails_in_the_middle(rank, ranks, kind):
+    """What a rank raises where all give a wrong token, then where rank 1 alone does; how long it
+    takes; what the next call raises."""
+    call, found = failing_calls(init_device_mesh("cpu", (ranks,)), ranks)[kind], []
+    call(8)
+    for largest in (9, 8, 9 if rank == 1 else 8, 8):
+        start = time.monotonic()
+        try:
+            call(largest).sum().backward()
+            found.append(None)
+        except EdgewiseError as error:
+            found.append((error.code, error.message))
+        assert time.monotonic() - start < 60
+    return found
+
+
+@pytest.mark.parametrize("kind", ["tokens", "nodes"])
+def test_a_rank_that_raises_in_the_middle_of_a_model_is_named_by_the_others(kind):
+    first, second, third = on_ranks(fails_in_the_middle, 3, kind, ended=())
+    own = second[0]
+    assert own[0] != "rank-failed"
+    assert first[:2] == second[:2] == third[:2] == [own, None]
+    told = ("rank-failed", f"rank 1 of 3 failed: {own[1]}")
+    assert first[2:] == third[2:] == [told, told]
+    assert second[2:] == [own, told]
+
+
+def ends_in_the_middle(rank, ranks):
+    """One rank ends without a word, as by a kill."""
+    mesh = init_device_mesh("cpu", (ranks,))
+    call = failing_calls(mesh, ranks)["tokens"]
+    call(8)
+    if rank == 1:
+        os._exit(0)
+    try:
+        call(8)
+    except EdgewiseError as error:
+        return error.code, error.message
+
+
+def test_a_rank_that_ends_is_an_error_of_ours_on_the_others():
+    for code, message in on_ranks(ends_in_the_middle, 3, ended={1}):
+        assert code == "rank-failed"
+        assert "another rank ended" in message

@@ -126,6 +126,14 @@ def attention_on_ranks(
     each = q.shape[-2] if is_tensor and q.ndim > 1 else 0
     home = Shards(each * ranks.count, ranks.count) if shards is None else shards
     key = _agreed(ranks, (q, k, v), graph, home, options, failure)
+    with ranks.failures.together():
+        return _agreed_attention(ranks, home, key, (q, k, v), graph, options)
+
+
+def _agreed_attention(
+    ranks: Ranks, home: Shards, key: Any, tensors: Tensors, graph: Any, options: RankOptions
+) -> Tensor:
+    q, k, v = tensors
     pattern = arguments.check_graph(graph)
     seed = ranks.first(int(torch.randint(1 << 31, ()))) if options.dropout else 0
     scale = default_scale(q.shape[-1]) if options.scale is None else float(options.scale)
@@ -257,7 +265,7 @@ class _OnRanks(torch.autograd.Function):
         rest = Rest(out, lse, ctx.call.with_keys(dout, lse).contiguous())
         sums = TermSums(bias, tables)
         call = ctx.call._replace(bias=bias, tables=tuple(tables), sums=sums)
-        with without_autocast(q):
+        with ctx.call.ranks.failures.together(), without_autocast(q):
             grads = run_backward(ctx.plan.parts, call, (q, k, v), ctx.states, rest)
         of_bias = None if bias is None or sums.bias is None else sums.bias.to(bias.dtype)
         of_tables = [x.to(t.dtype) for x, t in zip(sums.tables, tables, strict=True)]

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from edgewise.distributed.errors import BadMesh, RanksDiffer
+from edgewise.distributed.failures import Failures, failures_of
 from edgewise.errors import caller
 from edgewise.layouts.ragged import Ints
 
@@ -77,14 +78,22 @@ class Ranks:
         for counter in _COUNTERS:
             counter[kind] += (sum(received) - received[self.rank]) * size
         flat, into = (_bytes(x.contiguous(), size) for x in (rows, out))
-        work = dist.all_to_all_single(into, flat, received, sent, group=self.group, async_op=True)
+        done = self.failures.start(
+            lambda: dist.all_to_all_single(
+                into, flat, received, sent, group=self.group, async_op=True
+            )
+        )
 
         def wait(flat: Tensor = flat) -> Tensor:  # which lives until it is sent
-            if work is not None:
-                work.wait()
+            done()
             return out
 
         return wait
+
+    @property
+    def failures(self) -> Failures:
+        """What is known of ranks that failed."""
+        return failures_of(self.group)
 
     def told(self, counts: Ints) -> Ints:
         """What each rank counts of this one, from a count of every rank."""
@@ -104,7 +113,8 @@ class Ranks:
         import torch.distributed as dist
 
         out = [torch.empty_like(row) for _ in range(self.count)]
-        dist.all_gather(out, row.contiguous(), group=self.group)
+        own = row.contiguous()
+        self.failures.start(lambda: dist.all_gather(out, own, group=self.group, async_op=True))()
         return torch.stack(out)
 
     def gather_lists(self, values: Ints) -> list[Ints]:
@@ -127,7 +137,7 @@ class Ranks:
             mine[:] = 0
         every = self.gather(self.integers(mine)).cpu()
         if failure is not None:
-            raise failure
+            raise self.failures.share(failure)
         odd = (every != every[0]).any(1).nonzero().flatten().tolist()
         failed = (every == 0).all(1).nonzero().flatten().tolist()
         if failed or odd:
@@ -136,11 +146,13 @@ class Ranks:
             several = len(which) > 1
             verb = "differ" if several else "differs"
             reason = "could not make the call" if failed else f"{verb} from rank 0 in {what}"
-            raise RanksDiffer(
-                f"rank{'s' if several else ''} {listed} {reason}",
-                caller(),
-                "make the same call on all ranks: graph, shapes, dtype and options; where they "
-                "have different numbers of tokens, with `shards=`",
+            raise self.failures.share(
+                RanksDiffer(
+                    f"rank{'s' if several else ''} {listed} {reason}",
+                    caller(),
+                    "make the same call on all ranks: graph, shapes, dtype and options; where they "
+                    "have different numbers of tokens, with `shards=`",
+                )
             )
 
     def any(self, flag: bool) -> bool:
@@ -153,7 +165,9 @@ class Ranks:
 
         count = self.first(len(values))
         found = self.integers(values if self.rank == 0 else np.zeros(count, np.int64))
-        dist.broadcast(found, group_src=0, group=self.group)
+        self.failures.start(
+            lambda: dist.broadcast(found, group_src=0, group=self.group, async_op=True)
+        )()
         return found.cpu().numpy()
 
     def first(self, number: int) -> int:

@@ -28,6 +28,14 @@ class RanksDiffer(EdgewiseError):
     instead = "attention(q, k, v, window(3), mesh=mesh)"
 
 
+class RankFailed(EdgewiseError):
+    """What ends one rank ends all: the others say which it was and why."""
+
+    code = "rank-failed"
+    example = 'training.train(recipe, "run")  # on two ranks, one of which has no data'
+    instead = 'training.train(recipe, "run")  # on two ranks with the same data'
+
+
 class NotDistributed(EdgewiseError):
     """Some calls of one process have no counterpart on many ranks."""
 

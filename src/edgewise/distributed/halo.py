@@ -71,20 +71,22 @@ def with_halo(data: Tensor, halo: Halo) -> Tensor:
 
 
 class _Tied(torch.autograd.Function):
-    """The first of its inputs; the gradients of the others are 0."""
+    """The first of its tensors; it passes on a share of its gradient, and 0 to the others."""
 
     @staticmethod
-    def forward(ctx: Any, out: Tensor, *others: Tensor) -> Tensor:
-        ctx.shapes = [(x.shape, x.dtype, x.device) for x in others]
+    def forward(ctx: Any, share: float, out: Tensor, *others: Tensor) -> Tensor:
+        ctx.share, ctx.shapes = share, [(x.shape, x.dtype, x.device) for x in others]
         return out.clone()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return grad, *(torch.zeros(s, dtype=d, device=w) for s, d, w in ctx.shapes)
+        others = [torch.zeros(s, dtype=d, device=w) for s, d, w in ctx.shapes]
+        return None, grad if ctx.share == 1.0 else grad * ctx.share, *others
 
 
-@opaque(like=lambda out, others: torch.empty(out.shape, dtype=out.dtype, device="meta"))
-def tied(out: Tensor, others: list[Tensor]) -> Tensor:
-    """`out`, whose backward pass goes through the others: on every rank all exchanges have one."""
+@opaque(like=lambda out, others, share: torch.empty(out.shape, dtype=out.dtype, device="meta"))
+def tied(out: Tensor, others: list[Tensor], share: float) -> Tensor:
+    """`out`, whose backward pass goes through the others: on every rank all exchanges have one.
+    `share` of its gradient is of this rank, less than 1 where several have the same output."""
     used = [x for x in others if x.is_floating_point()]
-    return _Tied.apply(out, *used) if used else out
+    return _Tied.apply(share, out, *used) if used or share != 1.0 else out

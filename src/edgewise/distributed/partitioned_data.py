@@ -22,6 +22,8 @@ from edgewise.distributed.rank_rules import RankRules
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.index import STRINGS
 from edgewise.inputs.kinds import Input, numbers, rows
+from edgewise.inputs.prepare import value_lengths
+from edgewise.inputs.sources import dense_source
 from edgewise.module import Model
 from edgewise.physical.data import Data
 from edgewise.physical.output import Returned
@@ -53,9 +55,9 @@ class PartitionedData(Data):
     is_partitioned = True
 
     def __init__(
-        self, model: int, inputs: dict[str, Input], ranks: Ranks, partition: Tensor
+        self, model: int, inputs: Mapping[str, Input], ranks: Ranks, partition: Tensor
     ) -> None:
-        super().__init__(model, inputs)
+        super().__init__(model, dict(inputs))
         self.partition = partition
         self.nodes = (partition == ranks.rank).nonzero()[:, 0]
         self._ranks = ranks
@@ -78,11 +80,12 @@ class PartitionedData(Data):
         # in every call: a rank that grounds and one that sends rows would wait for each other
         said = (key, known, torch.is_grad_enabled())
         self._ranks.agree("inputs or gradient mode", said, failure)
-        plan = self._plans.get((id(model), key))
-        if plan is None:
-            grounding = RankGrounding(model, self._ranks, self.partition, self.inputs, values)
-            plan = self._plans[id(model), key] = RankRules(grounding)  # which holds the model
-        return plan(values, as_rows)
+        with self._ranks.failures.together():
+            plan = self._plans.get((id(model), key))
+            if plan is None:
+                grounding = RankGrounding(model, self._ranks, self.partition, self.inputs, values)
+                plan = self._plans[id(model), key] = RankRules(grounding)  # which holds the model
+            return plan(values, as_rows)
 
     def _check(self, model: Model, values: Mapping[str, Tensor]) -> None:
         model._reader.refuse_unknown(values)
@@ -184,13 +187,14 @@ def partitioned(
     ranks = ranks_of(mesh, model._one.device)
     ranks.agree("rules", model.program.text())
     failure: EdgewiseError | None = None
-    rank_of, inputs = torch.zeros(0, dtype=torch.int64), dict[str, Input]()
+    rank_of, inputs = torch.zeros(0, dtype=torch.int64), dict[str, rows]()
     marks: list[tuple[str, str]] = []
     try:
         if type(model) is not Model:
             raise refusal("which groundings there are depends on values")
-        inputs = model._reader.read_to_ground(dict(relations), model._one)
-        held = {name: _keys(name, item) for name, item in inputs.items()}
+        read = model._reader.read_to_ground(dict(relations), model._one)
+        inputs = {name: _listed(model, name, item) for name, item in read.items()}
+        held = {name: item.keys for name, item in inputs.items()}
         marks = [(name, _mark(item)) for name, item in sorted(inputs.items())]
         if not isinstance(partition, Tensor):
             check_kind(partition)
@@ -207,16 +211,24 @@ def partitioned(
     return PartitionedData(model._number, inputs, ranks, first)
 
 
-def _keys(name: str, item: Input) -> Tensor:
+def _listed(model: Model, name: str, item: Input) -> rows:
+    """A relation that all ranks are given, by its keys; of a dense one these are all."""
+    if isinstance(item, Tensor):
+        arity, lengths = model._reader.arities[name], value_lengths(model.plan, name)
+        source = dense_source(name, item, arity, lengths)
+        if source.batched:
+            raise refusal(f"`{name}` is a batch")
+        values = item.reshape(source.index.rows, *(source.shape or ()))
+        item = rows.of(source.index.keys.T, values, ())
     if not isinstance(item, rows):
         raise NotDistributed(
-            f"`{name}` is {'ragged' if not isinstance(item, Tensor) else 'dense'}, not keys",
+            f"`{name}` is ragged",
             caller(),
             f"values of nodes come with a call: `model(data, {name}={name}[data.nodes])`",
         )
     if item.values is not None and item.values.requires_grad:
         raise refusal(f"the values of `{name}` are trained")
-    return item.keys
+    return item
 
 
 def _count(partition: PartitionLike, count: int | None, held: Iterable[Tensor]) -> int:

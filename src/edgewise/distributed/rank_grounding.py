@@ -14,8 +14,10 @@ from torch import Tensor
 
 from edgewise.distributed.collectives import Ranks
 from edgewise.distributed.node_axes import node_axes, node_places, node_variables, refusal
+from edgewise.distributed.node_ranges import Range
 from edgewise.distributed.semi_joins import CutRelation, SemiJoins
 from edgewise.errors import EdgewiseError
+from edgewise.ground.body import OWN
 from edgewise.ground.embeddings import with_stacks
 from edgewise.ground.index import Grid, Keys
 from edgewise.ground.source import Source
@@ -36,7 +38,6 @@ from edgewise.physical.value_shapes import Shapes
 from edgewise.physical.weights import like
 
 DIMENSIONS = 8  # at most, of a shape and its length
-OWN = "@own"  # holds for the nodes of this rank
 ONE_RULE = ("find patterns", "fuse attention", *INLINING)  # passes that write rules anew
 
 
@@ -75,8 +76,9 @@ class RankGrounding:
         self.keyed: dict[str, rows] = {n: i for n, i in every.items() if isinstance(i, rows)}
         self._sources: dict[str, list[tuple[Tensor, Source]]] = {}
         rules = self.base.plan.rules
-        arities = {name: len(item.keys) for name, item in self.keyed.items()}
-        self.places = node_places(rules, values, arities)
+        known = {name: _bounds(item.keys) for name, item in self.keyed.items()}
+        known |= {name: self._dense_bounds(name) for name in values}
+        self.places = node_places(rules, values, known, len(partition))
         self.axes = node_axes(rules, self.places)
         self._refuse()
         lines = {line.relation: line for line in self.base.plan.lines}
@@ -121,6 +123,10 @@ class RankGrounding:
             for atom in atoms(rule.body):
                 if isinstance(atom, nodes.Atom) and atom.relation in self.keyed:
                     self._check_keys(atom, count, node_variables(rule, cut))
+
+    def _dense_bounds(self, name: str) -> list[Range]:
+        index = self.base.sources[name].index
+        return [(0, index.length(at) - 1) for at in range(index.arity)]
 
     def _check_keys(self, atom: nodes.Atom, count: int, known: set[str]) -> None:
         """Refuse keys that are no nodes where they are joined with nodes."""
@@ -258,6 +264,11 @@ class RankGrounding:
 
     def _derived(self, name: str, keys: Tensor) -> Source:
         return Source(Keys(keys), shape=self.shapes.known[name] or ())
+
+
+def _bounds(keys: Tensor) -> list[Range]:
+    """The least and the largest of each key."""
+    return [(int(c.min()), int(c.max())) if len(c) else (0, -1) for c in keys]
 
 
 def _for_own(rule: nodes.Rule, place: int) -> nodes.Rule:

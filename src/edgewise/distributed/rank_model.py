@@ -185,9 +185,10 @@ class RankModel(torch.nn.Module):
             failure = error
         ranks.agree("rules, inputs or gradient mode", said, failure)
         cache.training = model.training
-        weights, tokens = model._weights(), home.tokens(ranks.rank).list()
-        positions = torch.from_numpy(tokens).to(model._one.device)
-        return step.output.shown(output_rows(plan, values, weights, positions, cache), False)
+        with ranks.failures.together():
+            weights, tokens = model._weights(), home.tokens(ranks.rank).list()
+            positions = torch.from_numpy(tokens).to(model._one.device)
+            return step.output.shown(output_rows(plan, values, weights, positions, cache), False)
 
     def explain(self, data: Data | None = None, /, **inputs: InputLike) -> ModelScale:
         """What this model sends for inputs like these, which are the rows of this rank."""

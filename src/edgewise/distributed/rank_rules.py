@@ -11,7 +11,8 @@ from torch import Tensor
 
 from edgewise.distributed.halo import Halo, halo_of, tied, with_halo
 from edgewise.distributed.node_axes import refusal
-from edgewise.distributed.rank_grounding import OWN, RankGrounding, RankRelation
+from edgewise.distributed.rank_grounding import RankGrounding, RankRelation
+from edgewise.ground.body import OWN
 from edgewise.ground.embeddings import with_stacks
 from edgewise.ground.index import Grid, locate
 from edgewise.ground.rules import GroundRule
@@ -167,7 +168,9 @@ class RankRules:
         assert out is not None
         if not out.rows:
             out = reached(out, (*tensors.values(), *weights.values()))
-        return Column(tied(out.data, sent))
+        # an output of all ranks has the gradient of one, to which they add up
+        share = 1 / self.ranks.count if self.outputs.relation in self.shared else 1.0
+        return Column(tied(out.data, sent, share))
 
     def _computed(
         self,

@@ -18,6 +18,7 @@ from edgewise.language.terms import variables
 
 SAMPLE = nodes.Variable("@sample")  # the first term of what differs between samples
 SAMPLES = "@samples"  # the relation that holds for every sample
+OWN = "@own"  # the relation that holds for the nodes of a rank: no axis ends with it
 Literal = nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom | nodes.Weight
 IndexOf = Callable[[int], Index]  # of the atom at a place among the literals
 # of one row: compared on a grid, looked up among keys, or repeated for each match

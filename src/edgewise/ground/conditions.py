@@ -13,7 +13,7 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import call_raised, not_a_key
 from edgewise.ground import formulas
-from edgewise.ground.body import SAMPLE, Body
+from edgewise.ground.body import OWN, SAMPLE, Body
 from edgewise.ground.index import (
     STRINGS,
     Constants,
@@ -191,7 +191,7 @@ def pattern_axes(
 ) -> PatternAxes:
     """For each term the shortest axis among the positive atoms that hold it."""
     in_samples = literal.terms[0] == SAMPLE
-    positive = list(body.positive.values())
+    positive = [atom for atom in body.positive.values() if atom.relation != OWN]
     found, held = [], True
     for term in literal.terms[-2:]:
         ends = [

@@ -8,17 +8,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from edgewise.distributed.errors import BadMesh, RanksDiffer
+from edgewise.distributed.errors import BadMesh, RankFailed, RanksDiffer
+from edgewise.distributed.failures import Failures, failures_of
 from edgewise.errors import EdgewiseError, Span
-from edgewise.training.errors import RankFailed, RankMissing
+from edgewise.training.errors import RankMissing
 from edgewise.training.resuming import SHOWN, differences
 
 if TYPE_CHECKING:
+    from torch.distributed import Work
     from torch.distributed.device_mesh import DeviceMesh
 
 START = 50.0  # seconds in which all ranks must start
@@ -59,10 +62,10 @@ class RankGroup:
         sent = []
         for bucket in _buckets(tensors):
             flat = torch.cat([t.reshape(-1) for t in bucket])
-            sent.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-        for bucket, flat, work in sent:
-            if work is not None:
-                work.wait()
+            done = _started(partial(dist.all_reduce, flat))
+            sent.append((bucket, flat, done))
+        for bucket, flat, done in sent:
+            done()
             parts = flat.split([t.numel() for t in bucket])
             for tensor, part in zip(bucket, parts, strict=True):
                 tensor.copy_(part.view_as(tensor))
@@ -81,12 +84,12 @@ class RankGroup:
 
         own = torch.tensor([len(data)], device=self.device)
         sizes = [torch.zeros_like(own) for _ in range(self.count)]
-        dist.all_gather(sizes, own)
+        _started(partial(dist.all_gather, sizes, own))()
         longest = max(1, *(int(size) for size in sizes))
         padded = bytearray(data.ljust(longest, b"\0"))
         mine = torch.frombuffer(padded, dtype=torch.uint8).to(self.device)
         found = [torch.empty_like(mine) for _ in sizes]
-        dist.all_gather(found, mine)
+        _started(partial(dist.all_gather, found, mine))()
         return [t.cpu().numpy().tobytes()[: int(n)] for t, n in zip(found, sizes, strict=True)]
 
     def of_first(self, value: Any) -> Any:
@@ -109,7 +112,7 @@ class RankGroup:
             own = torch.empty(shape, dtype=kind, device=self.device)
             if self.is_first:
                 own.copy_(of_first[name])
-            dist.broadcast(own, 0)
+            _started(partial(dist.broadcast, own, 0))()
             yield name, own
 
     def each(self, function: Callable[[], Result]) -> Result:
@@ -137,7 +140,7 @@ class RankGroup:
         if not failed:
             return
         if self.is_first and failure is not None:
-            raise failure
+            raise _failures().share(failure)
         what = f"rank {failed[0]} of {self.count} failed: {texts[failed[0]]}"
         raise RankFailed(what, None, "all ranks need the same files, packages and free memory")
 
@@ -147,12 +150,13 @@ class RankGroup:
         for rank, other in enumerate(every):
             found = list(differences(every[0], other))
             if found:
-                raise RanksDiffer(
+                differ = RanksDiffer(
                     f"rank {rank} has another run than rank 0: {'; '.join(found[:SHOWN])} "
                     "(there: rank 0)",
                     None,
                     "give all ranks the same recipe, settings, data and packages",
                 )
+                raise differ if self.is_alone else _failures().share(differ)
 
 
 ALONE = RankGroup()
@@ -176,27 +180,30 @@ def joined() -> Iterator[RankGroup]:
     """The ranks that were started: a group that is there already, those of torchrun, or one."""
     import torch.distributed as dist
 
-    if dist.is_available() and dist.is_initialized():
-        yield _found()
-        return
-    count = started_ranks()
-    if count == 1:
+    is_there = dist.is_available() and dist.is_initialized()
+    count = dist.get_world_size() if is_there else started_ranks()
+    if count == 1 and not is_there:
         yield ALONE
         return
-    _start(count)
+    if not is_there:
+        _start(count)
     try:
-        yield _found()
-    except RuntimeError as problem:
-        if not _is_lost(problem):
-            raise
-        raise RankFailed(
-            f"another rank ended or no longer answers, rank {dist.get_rank()} of {count} cannot "
-            "go on without it",
-            None,
-            "its own message says why; the same command continues from the last checkpoint",
-        ) from None
+        with _failures().together():
+            yield _found()
     finally:
-        dist.destroy_process_group()
+        if not is_there:
+            dist.destroy_process_group()
+
+
+def _failures() -> Failures:
+    import torch.distributed as dist
+
+    assert dist.group.WORLD is not None
+    return failures_of(dist.group.WORLD)
+
+
+def _started(exchange: Callable[..., Work | None]) -> Callable[[], None]:
+    return _failures().start(lambda: exchange(async_op=True))
 
 
 def _found() -> RankGroup:
@@ -266,11 +273,3 @@ def _bad_environment(what: str) -> BadMesh:
         Span.of("<environment>", "WORLD_SIZE"),
         "start ranks by `torchrun`, or unset WORLD_SIZE for one process",
     )
-
-
-def _is_lost(problem: RuntimeError) -> bool:
-    """Whether another rank is gone: its connection was closed, or it did not answer in time."""
-    import torch.distributed as dist
-
-    text = str(problem)
-    return isinstance(problem, dist.DistError) or "gloo" in text or "NCCL" in text

@@ -120,9 +120,7 @@ class ShardedWeights(DataParallel):
         self.factor = float(self.ranks.count)  # FSDP2 averages
         mesh = self.ranks.mesh(setup.device)
         scalars = replicated_scalars(setup.model, mesh)
-        shard = partial(
-            fully_shard, mesh=mesh, reshard_after_forward=True, ignored_params=scalars
-        )
+        shard = partial(fully_shard, mesh=mesh, reshard_after_forward=True, ignored_params=scalars)
         # weights of a layer are complete while it runs, others in forward and backward passes
         for layer in [one for one in setup.model.modules() if isinstance(one, Layer)]:
             shard(layer)
