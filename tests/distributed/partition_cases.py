@@ -211,6 +211,15 @@ def every_program(rank, ranks):
     return found
 
 
+def keys_beyond(rank, ranks):
+    """Rows of keys that are no nodes: the same on all ranks."""
+    model = Program([(R.h(V.J) <= R.e(V.I, V.J)) | [F.sum_agg]]).compile(R.h)
+    given = {"e": rows([(0, 1), (1, 7), (2, 1)], torch.tensor([1.0, 2.0, 3.0]))}
+    cut = {"mesh": init_device_mesh("cpu", (ranks,)), "nodes": 4, "partition": "contiguous"}
+    found = model.rows(model.ground(**given, **cut))
+    return found.index.tolist(), found.data.tolist()
+
+
 def mistakes(rank, ranks):
     """Name → the code of what is wrong on one rank, which is an error on every one."""
     mesh = init_device_mesh("cpu", (ranks,))

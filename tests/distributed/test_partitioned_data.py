@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from partition_cases import every_program, mistakes, ranks_that_differ
+from partition_cases import every_program, keys_beyond, mistakes, ranks_that_differ
 from rank_cases import every_graph_model, refused_partitions
 from rank_harness import on_ranks
 
@@ -29,6 +29,10 @@ def test_bodies_of_every_kind_give_what_they_give_on_one_process(ranks):
 def test_recursion_and_bad_partitions_are_refused_on_all_ranks():
     for found in on_ranks(refused_partitions, 2):
         assert found == ["not-distributed", *["bad-shards"] * 3]
+
+
+def test_keys_beyond_the_nodes_have_rows():
+    assert on_ranks(keys_beyond, 2) == [([[1, 7]], [4.0, 2.0])] * 2
 
 
 def test_a_mistake_on_one_rank_is_an_error_on_all():

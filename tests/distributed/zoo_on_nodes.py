@@ -101,8 +101,8 @@ def differences(model, mesh, count, called, rest):
     dist.all_reduce(held)
     pairs = [(part.data, whole.data[at])]
     for one, item in mine.items():
-        if isinstance(item, torch.Tensor):
-            pairs.append((_gradient(item), _gradient(called[one])[data.nodes]))
+        if isinstance(item, torch.Tensor) and called[one].grad is not None:
+            pairs.append((_gradient(item), called[one].grad[data.nodes]))
     for one, p in model.named_parameters():
         if one in alone:
             grad = _gradient(p)

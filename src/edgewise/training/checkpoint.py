@@ -199,9 +199,11 @@ def place_optimiser_tensor(
     p: Tensor, optimiser: torch.optim.Optimizer, key: str, value: Tensor
 ) -> None:
     """Put one tensor of the state of a weight where the weight is."""
-    # the step count stays on the CPU unless the optimiser is fused
-    moved = value.to(p.device) if value.ndim or _on_device(optimiser) else value.cpu()
-    optimiser.state[p][key] = sharded_like(p, moved) if value.ndim else moved.clone()
+    if key == "step":  # which stays on the CPU unless the optimiser is fused
+        value = value.to(p.device) if _on_device(optimiser) else value.cpu()
+        optimiser.state[p][key] = value.clone()
+    else:
+        optimiser.state[p][key] = sharded_like(p, value.to(p.device).clone())
 
 
 def _on_device(optimiser: torch.optim.Optimizer) -> bool:
