@@ -85,14 +85,16 @@ def differences(model, mesh, count, called, rest):
     together, 1 unless all have all."""
     import torch.distributed as dist
 
-    called = {one: _trained(item) for one, item in called.items()}
+    trained = {one for one in called if one != "mask"}  # attention takes one as a condition
+    called = {one: _trained(item) if one in trained else item for one, item in called.items()}
     whole = model.rows(model.ground(**rest), **called)
     w = torch.randn(whole.data.shape, dtype=torch.float64, generator=torch.manual_seed(4))
     (whole.data * w).sum().backward()
     alone = {one: p.grad for one, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     data = model.ground(**rest, mesh=mesh, partition="contiguous", nodes=count)
-    mine = {one: _trained(_some(item, data.nodes)) for one, item in called.items()}
+    mine = {one: _some(item, data.nodes) for one, item in called.items()}
+    mine |= {one: _trained(mine[one]) for one in trained}
     part = model.rows(data, **mine)
     known = {tuple(key): at for at, key in enumerate(whole.index.T.tolist())}
     at = torch.tensor([known[tuple(key)] for key in part.index.T.tolist()], dtype=torch.int64)

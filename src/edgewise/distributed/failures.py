@@ -36,7 +36,7 @@ class Failures:
         self.started = 0  # exchanges; all ranks have as many at the same place of a program
         self.round = 0  # of failures of all ranks
         self.known: str | None = None  # which rank failed and why: the group is of no use then
-        self.shared: Exception | None = None  # the error that all ranks raise
+        self.shared = False  # whether all ranks raise since the last exchange
         self._depth = 0
 
     def start(self, exchange: Callable[[], Work | None]) -> Callable[[], None]:
@@ -44,7 +44,7 @@ class Failures:
         rank will not take part in it."""
         if self.known is not None:
             raise _error(self.known)
-        self.started, self.shared = self.started + 1, None
+        self.started, self.shared = self.started + 1, False
         number = self.started
         with self._translated():
             work = exchange()
@@ -84,7 +84,7 @@ class Failures:
 
     def share(self, error: Exception) -> Exception:
         """An error that all ranks raise now: none has to be told."""
-        self.shared = error
+        self.shared = True
         return error
 
     @contextmanager
@@ -96,7 +96,7 @@ class Failures:
             with self._translated():
                 yield
         except Exception as error:
-            told = isinstance(error, RankFailed) or error is self.shared
+            told = isinstance(error, RankFailed) or self.shared
             if self._depth == 1 and self.count > 1 and not told:
                 self._tell(error)
             raise
