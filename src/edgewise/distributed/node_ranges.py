@@ -29,8 +29,8 @@ def head_ranges(rule: nodes.Rule, known: Mapping[str, Sequence[Range]]) -> list[
                 _narrow(found, term, bounds)
     for _ in specials:  # each pass carries bounds over one more of them
         for atom in specials:
-            bounds = [_range(found, term) for term in atom.terms]
-            for term, computed in zip(atom.terms, _solved(atom.name, bounds), strict=False):
+            of_terms = [_range(found, term) for term in atom.terms]
+            for term, computed in zip(atom.terms, _solved(atom.name, of_terms), strict=False):
                 _narrow(found, term, computed)
     return [_range(found, term) for term in rule.head.terms]
 
@@ -49,20 +49,24 @@ def _narrow(found: dict[str, Range], term: nodes.Term, bounds: Range) -> None:
 
 def _solved(name: str, bounds: Sequence[Range]) -> list[Range]:
     """Bounds of each term of a predicate from those of the others."""
-    match name, *bounds:
-        case "eq", a, b:
-            return [b, a]
-        case "next", a, b:
-            return [_less(b, (1, 1)), _plus(a, (1, 1))]
-        case "add", a, b, c:
+    if name in ("eq", "next"):
+        a, b = bounds
+        step = int(name == "next")
+        return [_less(b, (step, step)), _plus(a, (step, step))]
+    if name not in ("add", "sub", "mul", "div", "mod"):
+        return []
+    a, b, c = bounds
+    by, same = b
+    match name:
+        case "add":
             return [_less(c, b), _less(c, a), _plus(a, b)]
-        case "sub", a, b, c:
+        case "sub":
             return [_plus(c, b), _less(a, c), _less(a, b)]
-        case "mul", a, b, c:
+        case "mul":
             return [_over(c, b), _over(c, a), _times(a, b)]
-        case "div", (low, high), (by, same), _ if by == same > 0:
-            return [EVERY, EVERY, (low // by, high // by)]
-        case "mod", _, (by, same), _ if by == same > 0:
+        case "div" if by == same > 0:
+            return [EVERY, EVERY, (a[0] // by, a[1] // by)]
+        case "mod" if by == same > 0:
             return [EVERY, EVERY, (0, by - 1)]
     return []
 

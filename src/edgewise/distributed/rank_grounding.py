@@ -76,9 +76,9 @@ class RankGrounding:
         self.keyed: dict[str, rows] = {n: i for n, i in every.items() if isinstance(i, rows)}
         self._sources: dict[str, list[tuple[Tensor, Source]]] = {}
         rules = self.base.plan.rules
-        known = {name: _bounds(item.keys) for name, item in self.keyed.items()}
-        known |= {name: self._dense_bounds(name) for name in values}
-        self.places = node_places(rules, values, known, len(partition))
+        bounds = {name: _bounds(item.keys) for name, item in self.keyed.items()}
+        bounds |= {name: self._dense_bounds(name) for name in values}
+        self.places = node_places(rules, values, bounds, len(partition))
         self.axes = node_axes(rules, self.places)
         self._refuse()
         lines = {line.relation: line for line in self.base.plan.lines}
