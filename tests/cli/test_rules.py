@@ -1,6 +1,9 @@
 """`edgewise check`, `solve`, `draw` and `explain`, as a user types them."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +56,36 @@ def test_solve(files, capsys):
     assert "road(lake, mill)" in json.loads(out)
     code, out, _ = run(capsys, "solve", files[0], "far(mill)", "--facts", files[1], "--why")
     assert "min_agg over 2 groundings" in out
+
+
+def test_solve_in_json_is_json_where_a_value_is_infinite(tmp_path, capsys):
+    path = tmp_path / "a.rules"
+    path.write_text("<1e400> a(1). <[0, -1e400]> b(1).")
+    _, out, _ = run(capsys, "solve", str(path), "--json")
+    found = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert found == {"a(1)": "inf", "b(1)": [0.0, "-inf"]}
+
+
+def test_solve_says_that_no_atom_is_like_the_one_asked_for(files, capsys):
+    code, out, err = run(capsys, "solve", files[0], "road(X, X)", "--facts", files[1])
+    assert (code, out) == (0, "")
+    assert "no atom like `road(X, X)` holds" in err
+
+
+def test_solve_prints_reasons_or_json(files, capsys):
+    code, _, err = run(capsys, "solve", files[0], "--facts", files[1], "--why", "--json")
+    assert code == 2
+    assert "choose one" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_full_disk_is_no_traceback(files):
+    command = [sys.executable, "-m", "edgewise", "solve", files[0], "--facts", files[1]]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[0] == "error: No space left on device"
+    assert "Traceback" not in ended.stderr
 
 
 def test_draw(files, tmp_path, capsys):

@@ -54,6 +54,10 @@ def main(arguments: list[str] | None = None) -> int:
             error.place = None  # a place in our Python, not in the user's command
         _say(error)
         return BAD_INPUT
+    except OSError as problem:  # a full disk behind `> file`, a folder that may not be read
+        about = f"`{problem.filename}`: " if problem.filename else ""
+        print(f"error: {about}{problem.strerror or problem}", file=sys.stderr)
+        return BAD_INPUT
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else BAD_INPUT
 

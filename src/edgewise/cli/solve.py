@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
@@ -31,6 +32,8 @@ def solve(
     from edgewise.language.text_form.printer import Style, expression
     from edgewise.notebook import short_value
 
+    if why and as_json:
+        raise typer.BadParameter("`--why` prints text, `--json` values: choose one")
     solution = program_of(file).solve(facts_of(facts), seed=seed)
     found: dict[Atom, Tensor] = {}
     for query in [atom_of(text) for text in atoms or []]:
@@ -39,7 +42,7 @@ def solve(
     shown = found if atoms else dict(solution)
     values = {expression(atom, Style()): value.detach().tolist() for atom, value in shown.items()}
     if as_json:
-        print(json.dumps(values, ensure_ascii=False, indent=1))
+        print(json.dumps(_in_json(values), ensure_ascii=False, indent=1, allow_nan=False))
     elif why:
         print(*(solution.why(atom) for atom in shown), sep="\n\n")
     else:
@@ -47,4 +50,15 @@ def solve(
         for atom, value in values.items():
             print(f"{atom:<{width}}  {short_value(value)}")
     if not values:
-        print("no atom holds: facts come from the program or `--facts FILE`", file=sys.stderr)
+        which = " or ".join(f"`{text}`" for text in atoms or [])
+        none = f"no atom like {which} holds" if which else "no atom holds"
+        print(f"{none}: facts come from the program or `--facts FILE`", file=sys.stderr)
+
+
+def _in_json(value: object) -> object:
+    """The value with "inf", "-inf" and "nan" as texts, since JSON has no such numbers."""
+    if isinstance(value, dict):
+        return {key: _in_json(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_in_json(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
