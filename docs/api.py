@@ -44,6 +44,14 @@ MODULES = {  # what else is public, by the `__all__` of each
     "edgewise.viz": "Pictures",
 }
 
+PYNEURALOGIC = {  # its interface, with the names and signatures that it has
+    "edgewise.neuralogic": "Templates, samples and seeds",
+    "edgewise.neuralogic.core": "Functions and parts of templates",
+    "edgewise.neuralogic.dataset": "Datasets: samples, files, databases, tensors",
+    "edgewise.neuralogic.nn": "Modules, losses, initializers, optimisers and training",
+    "edgewise.neuralogic.nn.optim.lr_scheduler": "Learning rates that decay from epoch to epoch",
+    "edgewise.neuralogic.inference": "What holds, without values",
+}
 
 RESULTS = (  # made by functions of ours, never by their constructors
     *("Model", "Data", "Batch", "Batches", "Relation", "Growing", "Updating"),
@@ -98,6 +106,38 @@ def modules_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def neuralogic_page() -> str:
+    """The page `reference/neuralogic.md`: each thing once, where it is named first."""
+    parts = [
+        "# PyNeuraLogic's interface",
+        "What `edgewise.neuralogic` has, named as in PyNeuraLogic 0.8 and earlier: its scripts "
+        "run after one changed import. [Coming from PyNeuraLogic](../how-to/from-pyneuralogic.md) "
+        "shows one, and says what differs.",
+    ]
+    known: dict[int, str] = {}
+    for module, title in PYNEURALOGIC.items():
+        found = {name: getattr(import_module(module), name) for name in names_in(module)}
+        own = {name: thing for name, thing in found.items() if id(thing) not in known}
+        known |= {id(thing): place_of(module, name, thing) for name, thing in own.items()}
+        links = " · ".join(f"[`{name}`](#{known[id(thing)]})" for name, thing in found.items())
+        parts += [f"## `{module}`", f"{title}.", links]
+        parts += [entry(module, name, thing) for name, thing in own.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def names_in(module: str) -> list[str]:
+    """The public names of a module that are no modules themselves."""
+    found = import_module(module)
+    return [name for name in public_names(found) if not inspect.ismodule(getattr(found, name))]
+
+
+def place_of(module: str, name: str, thing: Any) -> str:
+    """Where mkdocstrings finds it: a second name, such as `Model`, is not described there."""
+    if inspect.isclass(thing) and thing.__name__ != name:
+        return f"{thing.__module__}.{thing.__qualname__}"
+    return f"{module}.{name}"
+
+
 def members(module: ModuleType) -> list[str]:
     """The public names of a module: a table of its submodules, then the rest one by one."""
     found = {name: getattr(module, name) for name in public_names(module)}
@@ -121,7 +161,9 @@ def entry(module: str, name: str, thing: Any) -> str:
         return f"### `{name}` {{ #{module}.{name} }}\n\n{described(thing)}"
     options = {"members": [method for method, _ in methods_of(thing)]}
     options["merge_init_into_class"] = name not in RESULTS and not _is_error(thing)
-    lines = [f"::: {module}.{name}", "    options:"]
+    lines = [f"::: {place_of(module, name, thing)}", "    options:"]
+    if not place_of(module, name, thing).endswith(f".{name}"):
+        options |= {"heading": name, "toc_label": name}
     lines += [f"      {option}: {json.dumps(value)}" for option, value in options.items()]
     return "\n".join(lines)
 

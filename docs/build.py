@@ -69,7 +69,12 @@ def main() -> int:
     errors.write(GENERATED)
     gallery.write(DOCS)
     copy_notebooks()
-    own = {"api.md": api.page, "modules.md": api.modules_page, "graphs.md": graphs}
+    own = {
+        "api.md": api.page,
+        "modules.md": api.modules_page,
+        "neuralogic.md": api.neuralogic_page,
+        "graphs.md": graphs,
+    }
     for name, made in {**tables.PAGES, **own}.items():
         (reference / name).write_text(made(), encoding="utf-8")
     found = differences()

@@ -14,7 +14,15 @@ sys.path.insert(0, str(ROOT / "docs"))
 import blocks  # noqa: E402
 import tables  # noqa: E402
 
-GENERATED = {"api.md", "gallery.md", "functions.md", "graphs.md", "modules.md", "specials.md"}
+GENERATED = {
+    "api.md",
+    "gallery.md",
+    "functions.md",
+    "graphs.md",
+    "modules.md",
+    "neuralogic.md",
+    "specials.md",
+}
 FRONT = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")]
 PAGES = FRONT + [
     path

@@ -22,6 +22,8 @@ MODULES = ("edgewise", *api.MODULES)
 NAMES = [(module, name) for module in MODULES for name in api.public_names(import_module(module))]
 OPEN = re.compile(r"dict\[str, (typing\.)?Any\]|Graph\[(typing\.)?Any\]")  # JSON, generics
 
+PYNEURALOGIC = [(module, name) for module in api.PYNEURALOGIC for name in api.names_in(module)]
+
 
 @pytest.fixture(scope="module")
 def page():
@@ -45,6 +47,17 @@ def test_a_public_name_has_an_example(module, name):
         shown = ">>>" in inspect.getdoc(function) or f".{method}" in text or method == "forward"
         inherited = any(hasattr(base, method) for base in thing.__mro__[1:])
         assert shown or inherited, f"{module}.{name}.{method} has no example"
+
+
+def test_the_interface_of_pyneuralogic_is_documented_with_examples():
+    """Its signatures are those of PyNeuraLogic, which may take anything."""
+    page = api.neuralogic_page()
+    for module, name in PYNEURALOGIC:
+        thing = getattr(import_module(module), name)
+        assert ">>>" in (inspect.getdoc(thing) or ""), f"{module}.{name} has no example"
+        assert f"[`{name}`]" in page
+        for method, function in api.methods_of(thing):
+            assert inspect.getdoc(function), f"{module}.{name}.{method} has no docstring"
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES)

@@ -27,6 +27,14 @@ WORDS = {  # what a visitor types, and a page that must be among the first answe
     "duplicates": "how-to/inputs.html",
     "resume": "how-to/train-a-recipe.html",
     "BERT": "gallery/bert.html",
+    "multi GPU": "how-to/recipes-on-ranks.html",
+    "molecules": "gallery/11_molecules.html",
+    "why": "how-to/why-and-draw.html",
+    "checkpoint": "how-to/checkpoints.html",
+    "BigBird": "gallery/bigbird.html",
+    "ragged": "how-to/inputs.html",
+    "export": "how-to/use-a-run.html",
+    "GCNConv": "reference/neuralogic.html",
 }
 PAGES = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html"))
 

@@ -16,7 +16,15 @@ from edgewise.neuralogic.sample_reader import SampleReader
 
 
 class LogicInference:
-    """The rules of a template as conditions: which atoms hold, whatever their values."""
+    """The rules of a template as conditions: which atoms hold, whatever their values.
+
+    >>> from edgewise.neuralogic import Model, R, V
+    >>> model = Model()
+    >>> model += R.far(V.X, V.Y) <= (R.road(V.X, V.Z), R.road(V.Z, V.Y))
+    >>> facts = [R.road("home", "lake"), R.road("lake", "mill")]
+    >>> print(*model.derivable_queries(facts))
+    road(home, lake). road(lake, mill). far(home, mill).
+    """
 
     def __init__(self, template: Template) -> None:
         self.template = template
@@ -70,7 +78,15 @@ def _condition(statement: nodes.Statement) -> nodes.Statement:
 
 
 class InferenceEngine:
-    """`InferenceEngine(template, facts)`: queries of a template, as before 0.8."""
+    """`InferenceEngine(template, facts)`: queries of a template, as before 0.8.
+
+    >>> from edgewise.neuralogic import Model, R, V
+    >>> model = Model()
+    >>> model += R.far(V.X, V.Y) <= (R.road(V.X, V.Z), R.road(V.Z, V.Y))
+    >>> facts = [R.road("home", "lake"), R.road("lake", "mill")]
+    >>> InferenceEngine(model, facts).query(R.far("home", V.Y))
+    [{'Y': 'mill'}]
+    """
 
     def __init__(self, template: Any, examples: Any = None) -> None:
         self.template = template

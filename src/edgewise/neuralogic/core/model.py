@@ -40,7 +40,15 @@ from edgewise.viz.svg import Picture
 
 
 class BuiltDataset:
-    """Samples of a model, with the number of them that an update takes."""
+    """Samples of a model, with the number of them that an update takes.
+
+    >>> from edgewise.neuralogic import Dataset, Model, R, Sample, V
+    >>> model = Model()
+    >>> model += R.h(V.X)[1, 1] <= R.x(V.X)
+    >>> data = Dataset([Sample(R.h(1)[1.0], [R.x(1)[0.5]])])
+    >>> len(model.build().build_dataset(data))
+    1
+    """
 
     def __init__(
         self,
@@ -77,7 +85,36 @@ class BuiltDataset:
 
 
 class TemplateModel:
-    """A template: `model += rule`, `model.build(settings)`, `model.train(dataset)`."""
+    """A template: `model += rule`, `model.build(settings)`, `model.train(dataset)`.
+
+    >>> from edgewise.neuralogic import Dataset, Model, R, Sample, Settings, V, manual_seed
+    >>> manual_seed(0)
+    >>> model = Model()
+    >>> model += R.h(V.X)[1, 1] <= R.x(V.X)
+    >>> model = model.build(Settings())
+    >>> data = Dataset([Sample(R.h(1)[1.0], [R.x(1)[0.5]])])
+    >>> before, _ = model.loss(data), model.train(data, epochs=20)
+    >>> model.loss(data) < before
+    True
+    >>> model.test(data)[0] == model.validate(data)[0][1]
+    True
+    >>> list(model.state_dict()["weight_names"].values())
+    ['w0']
+
+    A copy is not built; weights go from one model to another, also by a file:
+
+    >>> other = model.clone().build(Settings())
+    >>> other.load_state_dict(model.state_dict())
+    >>> other.test(data) == model.test(data)
+    True
+
+    Without values, it says what holds:
+
+    >>> model.query(R.h(V.X), [R.x(1), R.x(2)])
+    [{'X': '1'}, {'X': '2'}]
+    >>> len(model.to_program().rules)
+    1
+    """
 
     def __init__(self, *, model_file: str | Path | None = None) -> None:
         self._entries: list[Any] = []

@@ -20,7 +20,11 @@ from edgewise.neuralogic.nn.optim import Adam, Optimizer
 
 
 class GroundingMethod(Enum):
-    """PyNeuraLogic's grounders; there is one here, and both names mean it."""
+    """PyNeuraLogic's grounders; there is one here, and both names mean it.
+
+    >>> Settings(grounder=GroundingMethod.BUP).grounder
+    <GroundingMethod.BUP: 'bup'>
+    """
 
     BUP = "bup"
     GRINGO = "gringo"
@@ -45,7 +49,11 @@ NUMBERS = {"epochs": None, "clip_grad_norm": None, "clip_grad_value": None}
 
 
 class SettingsProxy:
-    """The settings that a template was built with; follows later changes of `Settings`."""
+    """The settings that a template was built with; follows later changes of `Settings`.
+
+    >>> Settings().create_proxy().initializer_uniform_scale
+    2.0
+    """
 
     def __init__(self, params: dict[str, Any]) -> None:
         self.__dict__.update(params)
@@ -60,7 +68,13 @@ class SettingsProxy:
 
 
 class Settings:
-    """Options by keyword; `settings.optimizer = SGD(0.1)` changes one."""
+    """Options by keyword; `settings.optimizer = SGD(0.1)` changes one.
+
+    >>> from edgewise.neuralogic.nn.optim import Adam
+    >>> settings = Settings(optimizer=Adam(0.01), epochs=20)
+    >>> settings.epochs
+    20
+    """
 
     def __init__(self, **options: Any) -> None:
         defaults = {"optimizer": Adam(), "error_function": MSE(), "initializer": Glorot()}

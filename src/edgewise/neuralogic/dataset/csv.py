@@ -17,7 +17,11 @@ from edgewise.neuralogic.errors import BadSample
 
 
 class Mode(Enum):
-    """What a sample is made of: all files, one file, or the rows of one number in all files."""
+    """What a sample is made of: all files, one file, or the rows of one number in all files.
+
+    >>> Mode("zip")
+    <Mode.ZIP: 'zip'>
+    """
 
     ONE_EXAMPLE = "one"
     EXAMPLE_PER_SOURCE = "example_per_source"
@@ -29,6 +33,14 @@ class CSVFile:
 
     Columns are numbers from 0 on, or names if there is a header; without `term_columns` all are
     terms.
+
+    >>> import io
+    >>> rows = io.StringIO("home,mill,4\\nhome,lake,1\\n")
+    >>> print(
+    ...     *CSVFile("road", rows, value_column=2, term_columns=[0, 1]).to_logic_form(), sep="\\n"
+    ... )
+    4.0 road(home, mill).
+    1.0 road(home, lake).
     """
 
     def __init__(
@@ -129,7 +141,14 @@ class CSVFile:
 
 
 class CSVDataset(ConvertibleDataset):
-    """Files of facts, and a file of queries."""
+    """Files of facts, and a file of queries.
+
+    >>> import io
+    >>> facts = CSVFile("x", io.StringIO("1\\n2\\n"), default_value=1.0)
+    >>> queries = CSVFile("y", io.StringIO("1\\n2\\n"), default_value=1.0)
+    >>> len(CSVDataset(facts, queries).to_dataset().pairs())
+    2
+    """
 
     def __init__(
         self,

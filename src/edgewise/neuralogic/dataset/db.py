@@ -20,6 +20,13 @@ class DBSource:
     """A table, the relation that its rows are facts of, and which columns are terms and the value.
 
     A table of a schema is "schema.table".
+
+    >>> import sqlite3
+    >>> cursor = sqlite3.connect(":memory:").cursor()
+    >>> _ = cursor.execute("CREATE TABLE roads (a, b, km)")
+    >>> _ = cursor.execute("INSERT INTO roads VALUES ('home', 'mill', 4)")
+    >>> print(*DBSource("road", "roads", ["a", "b"], "km").to_csv(cursor).to_logic_form())
+    4.0 road(home, mill).
     """
 
     def __init__(
@@ -76,7 +83,16 @@ class DBSource:
 
 
 class DBDataset(ConvertibleDataset):
-    """Tables of facts and of queries, read through a connection of Python's database interface."""
+    """Tables of facts and of queries, read through a connection of Python's database interface.
+
+    >>> import sqlite3
+    >>> connection = sqlite3.connect(":memory:")
+    >>> _ = connection.execute("CREATE TABLE roads (a, b)")
+    >>> _ = connection.execute("INSERT INTO roads VALUES ('home', 'mill')")
+    >>> source = DBSource("road", "roads", ["a", "b"])
+    >>> DBDataset(connection, source, source).to_dataset().pairs()
+    [(1.0 road(home, mill)., [1.0 road(home, mill).])]
+    """
 
     def __init__(
         self,
@@ -115,7 +131,15 @@ class DBDataset(ConvertibleDataset):
 
 
 class PDDLDataset(ConvertibleDataset):
-    """Planning problems: not read here."""
+    """Planning problems: not read here.
+
+    >>> from edgewise import EdgewiseError
+    >>> try:
+    ...     PDDLDataset("problem.pddl")
+    ... except EdgewiseError as error:
+    ...     print(error.code)
+    bad-sample
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         raise BadSample(

@@ -10,7 +10,11 @@ from edgewise.neuralogic.errors import BadSample
 
 
 class FileDataset(BaseDataset):
-    """The paths of examples and of their queries."""
+    """The paths of examples and of their queries.
+
+    >>> Path(FileDataset("examples.txt", "queries.txt").queries_file).name
+    'queries.txt'
+    """
 
     def __init__(
         self, examples_file: str | Path | None = None, queries_file: str | Path | None = None

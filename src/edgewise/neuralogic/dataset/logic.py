@@ -13,7 +13,13 @@ from edgewise.neuralogic.errors import BadSample
 
 
 class Sample:
-    """A query, or several, and the facts that they are about."""
+    """A query, or several, and the facts that they are about.
+
+    >>> from edgewise.neuralogic import R
+    >>> sample = Sample(R.y(1)[1.0], [R.x(1)[0.5], R.edge(1, 2)])
+    >>> print(sample, len(sample))
+    1.0 y(1). 2
+    """
 
     __slots__ = ("example", "query")
 
@@ -30,7 +36,13 @@ class Sample:
 
 
 class LogicDataset(BaseDataset):
-    """A list of samples."""
+    """A list of samples.
+
+    >>> from edgewise.neuralogic import R
+    >>> data = LogicDataset().add(R.y(1)[1.0], [R.x(1)[0.5]])
+    >>> len(data), len(data.pairs())
+    (1, 1)
+    """
 
     def __init__(self, samples: Any = None, queries: Any = None) -> None:
         self.samples: list[Sample] = []

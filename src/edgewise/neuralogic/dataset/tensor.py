@@ -34,7 +34,16 @@ def _largest(row: list[float]) -> int:
 
 
 class TensorGraph:
-    """One graph: `x` features, `edge_index` two rows, `y` labels, of the nodes in `y_mask`."""
+    """One graph: `x` features, `edge_index` two rows, `y` labels, of the nodes in `y_mask`.
+
+    >>> graph = TensorGraph(x=[[1.0], [2.0]], edge_index=[[0], [1]], y=1.0)
+    >>> query, facts = graph.to_logic_form()
+    >>> print(query, *facts, sep="\\n")
+    1.0 predict.
+    <1> edge(0, 1).
+    <1.0> node_feature(0).
+    <2.0> node_feature(1).
+    """
 
     def __init__(
         self, x: Any, edge_index: Any, y: Any = 0.0, edge_attr: Any = None, y_mask: Any = None
@@ -109,7 +118,17 @@ class TensorGraph:
 
 
 class TensorDataset(ConvertibleDataset):
-    """Graphs, and the names of the relations that they become."""
+    """Graphs, and the names of the relations that they become.
+
+    >>> graph = TensorGraph(x=[[1.0], [2.0]], edge_index=[[0], [1]], y=1.0)
+    >>> len(TensorDataset([graph]).to_dataset().pairs())
+    1
+    >>> import io
+    >>> queries, examples = io.StringIO(), io.StringIO()
+    >>> TensorDataset([graph]).dump(queries, examples)
+    >>> queries.getvalue()
+    '1.0 predict.\\n'
+    """
 
     def __init__(
         self,

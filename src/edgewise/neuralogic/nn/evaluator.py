@@ -11,7 +11,17 @@ if TYPE_CHECKING:
 
 
 class TemplateEvaluator:
-    """A built template, which trains for `settings.epochs` epochs."""
+    """A built template, which trains for `settings.epochs` epochs.
+
+    >>> from edgewise.neuralogic import Dataset, Model, R, Sample, Settings, V, manual_seed
+    >>> manual_seed(0)
+    >>> model = Model()
+    >>> model += R.h(V.X)[1, 1] <= R.x(V.X)
+    >>> data = Dataset([Sample(R.h(1)[1.0], [R.x(1)[0.5]])])
+    >>> trained = TemplateEvaluator(model, Settings(epochs=2))
+    >>> [count for _, count in trained.train(data)], len(list(trained.test(data)))
+    ([1, 1], 1)
+    """
 
     def __init__(self, template: TemplateModel, settings: Settings | None = None) -> None:
         self.neuralogic_model = template.clone().build(settings)
@@ -53,7 +63,14 @@ class TemplateEvaluator:
 
 
 def get_evaluator(template: TemplateModel, settings: Settings | None = None) -> TemplateEvaluator:
-    """An evaluator of a copy of the template."""
+    """An evaluator of a copy of the template.
+
+    >>> from edgewise.neuralogic import Model, R, V
+    >>> model = Model()
+    >>> model += R.h(V.X)[1, 1] <= R.x(V.X)
+    >>> sorted(get_evaluator(model).state_dict())
+    ['weight_names', 'weights']
+    """
     return TemplateEvaluator(template, settings)
 
 

@@ -11,7 +11,14 @@ from edgewise.neuralogic.errors import BadSetting
 
 
 class ErrorFunction:
-    """The error of a query; what is descended is their mean over all elements, or their sum."""
+    """The error of a query; what is descended is their mean over all elements, or their sum.
+
+    >>> value, target = torch.tensor([1.0, 2.0]), torch.tensor([0.0, 0.0])
+    >>> MSE().output(value).tolist(), MSE().error(value, target).item()
+    ([1.0, 2.0], 5.0)
+    >>> MSE("sum").descended(value, target).item()
+    5.0
+    """
 
     name = ""
 
@@ -39,7 +46,11 @@ class ErrorFunction:
 
 
 class MSE(ErrorFunction):
-    """The squared difference."""
+    """The squared difference.
+
+    >>> MSE().error(torch.tensor(3.0), torch.tensor(1.0)).item()
+    4.0
+    """
 
     name = "SQUARED_DIFF"
 
@@ -48,7 +59,11 @@ class MSE(ErrorFunction):
 
 
 class SoftEntropy(ErrorFunction):
-    """The cross-entropy of outputs that are logits."""
+    """The cross-entropy of outputs that are logits.
+
+    >>> round(SoftEntropy().error(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 0.0])).item(), 4)
+    0.6931
+    """
 
     name = "SOFTENTROPY"
 
@@ -62,6 +77,9 @@ class CrossEntropy(SoftEntropy):
     """Cross-entropy; without logits the output is a probability.
 
     PyNeuraLogic descends the binary cross-entropy of every class then, and so does this.
+
+    >>> CrossEntropy(with_logits=False).output(torch.tensor([0.0, 0.0])).tolist()
+    [0.5, 0.5]
     """
 
     def __init__(self, with_logits: bool = True, reduction: str = "mean") -> None:

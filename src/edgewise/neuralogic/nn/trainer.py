@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 class Metric(StrEnum):
-    """What `compute_metrics` computes of targets and outputs."""
+    """What `compute_metrics` computes of targets and outputs.
+
+    >>> Metric("rmse")
+    <Metric.RMSE: 'rmse'>
+    """
 
     MAE = "mae"
     MSE = "mse"
@@ -56,7 +60,11 @@ def _macro(targets: torch.Tensor, outputs: torch.Tensor, kind: str) -> float:
 def compute_metrics(
     targets: Sequence[Any], outputs: Sequence[Any], names: Iterable[str | Metric]
 ) -> dict[str, float]:
-    """Metrics by name."""
+    """Metrics by name.
+
+    >>> compute_metrics([0.0, 1.0], [0.0, 0.5], ["mae", Metric.ACCURACY])
+    {'mae': 0.25, 'accuracy': 1.0}
+    """
     t, o = _pairs(targets, outputs)
     spread = (t - t.mean()).square().sum().item()
     squares = (t - o).square().sum().item()
@@ -79,7 +87,11 @@ def compute_metrics(
 
 @dataclass
 class TrainerHistory:
-    """Losses, metrics and learning rates, epoch by epoch."""
+    """Losses, metrics and learning rates, epoch by epoch.
+
+    >>> TrainerHistory().best_epoch
+    0
+    """
 
     train_losses: list[float] = field(default_factory=list)
     val_losses: list[float] = field(default_factory=list)
@@ -92,7 +104,14 @@ class TrainerHistory:
 
 
 class TrainerCallback:
-    """Called at the start, after every epoch and at the end."""
+    """Called at the start, after every epoch and at the end.
+
+    >>> class Printing(TrainerCallback):
+    ...     def on_epoch_end(self, trainer, epoch, logs):
+    ...         print(epoch, sorted(logs))
+    >>> Printing().on_epoch_end(None, 0, {"lr": 0.1})
+    0 ['lr']
+    """
 
     def on_train_begin(self, trainer: Trainer) -> None:
         """Before the first epoch."""
@@ -105,7 +124,11 @@ class TrainerCallback:
 
 
 class EarlyStoppingCallback(TrainerCallback):
-    """Stops after `patience` epochs without a smaller validation loss."""
+    """Stops after `patience` epochs without a smaller validation loss.
+
+    >>> EarlyStoppingCallback(patience=3).patience
+    3
+    """
 
     def __init__(self, patience: int, min_delta: float = 0.0) -> None:
         self.patience, self.min_delta = patience, min_delta
@@ -124,7 +147,11 @@ class EarlyStoppingCallback(TrainerCallback):
 
 
 class CheckpointCallback(TrainerCallback):
-    """Writes the weights with the smallest validation loss."""
+    """Writes the weights with the smallest validation loss.
+
+    >>> CheckpointCallback("runs", "best.safetensors").path.name
+    'best.safetensors'
+    """
 
     def __init__(self, directory: str | Path, filename: str = "best.pkl") -> None:
         self.path = Path(directory) / filename
@@ -141,7 +168,17 @@ class CheckpointCallback(TrainerCallback):
 
 
 class Trainer:
-    """Trains a built model."""
+    """Trains a built model.
+
+    >>> from edgewise.neuralogic import Dataset, Model, R, Sample, Settings, V, manual_seed
+    >>> manual_seed(0)
+    >>> model = Model()
+    >>> model += R.h(V.X)[1, 1] <= R.x(V.X)
+    >>> data = Dataset([Sample(R.h(1)[1.0], [R.x(1)[0.5]])])
+    >>> history = Trainer(model.build(Settings())).fit(data, epochs=3)
+    >>> len(history.train_losses), history.train_losses[2] < history.train_losses[0]
+    (3, True)
+    """
 
     def __init__(self, module: TemplateModel) -> None:
         if module._programs is None:

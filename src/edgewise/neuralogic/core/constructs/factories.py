@@ -12,7 +12,11 @@ from edgewise.neuralogic.errors import BadTemplate
 
 
 class RelationFactory:
-    """`R.name`, `R.hidden.name`, `R.special.name`, `R.get("name")`."""
+    """`R.name`, `R.hidden.name`, `R.special.name`, `R.get("name")`.
+
+    >>> print(R.likes(V.X, C.mary), R.hidden.edge(V.X, V.Y), R.get("age")(1))
+    likes(X, mary). *edge(X, Y). age(1).
+    """
 
     def __init__(self, hidden: bool = False, special: bool = False) -> None:
         self._hidden = hidden
@@ -45,7 +49,11 @@ class RelationFactory:
 
 
 class VariableFactory:
-    """`V.X`; names are capitalised: `V.abc` is `Abc`."""
+    """`V.X`; names are capitalised: `V.abc` is `Abc`.
+
+    >>> print(V.abc, R.x(V.I))
+    Abc x(I).
+    """
 
     def get(self, item: str, var_type: str | None = None) -> NamedVariable:
         return NamedVariable(item.capitalize(), var_type)
@@ -57,7 +65,11 @@ class VariableFactory:
 
 
 class ConstantFactory:
-    """`C.red`; names are in lower case."""
+    """`C.red`; names are in lower case.
+
+    >>> print(R.colour(V.X, C.Red))
+    colour(X, red).
+    """
 
     def get(self, item: str, const_type: str | None = None) -> NamedConstant:
         return NamedConstant(item.lower(), const_type)

@@ -13,7 +13,16 @@ from edgewise.neuralogic.errors import BadTemplate
 
 @dataclass
 class Metadata:
-    """The functions of a rule or a relation, and whether equal groundings count again."""
+    """The functions of a rule or a relation, and whether equal groundings count again.
+
+    >>> from edgewise.neuralogic import F
+    >>> print(Metadata(transformation=F.tanh))
+    [transformation=tanh]
+    >>> print(Metadata.from_iterable([F.tanh, F.max_agg]), Metadata.of([F.tanh]))
+    [transformation=tanh, aggregation=max] [transformation=tanh]
+    >>> print(Metadata(learnable=False).combine(Metadata(transformation=F.tanh)))
+    [learnable=false, transformation=tanh]
+    """
 
     learnable: bool | None = None
     transformation: NamedFunction | None = None

@@ -12,7 +12,12 @@ from edgewise.neuralogic.errors import BadTemplate
 
 
 class RuleBody:
-    """`R.a & R.b`: the literals of a body."""
+    """`R.a & R.b`: the literals of a body.
+
+    >>> from edgewise.neuralogic import R, V
+    >>> print(R.h(V.X) <= (R.a(V.X) & R.b(V.X)))
+    h(X) :- a(X), b(X).
+    """
 
     __slots__ = ("literals", "metadata")
 
@@ -49,7 +54,13 @@ def _literal(item: Any) -> Any:
 
 
 class TemplateRule:
-    """`head <= body`; the body may be any iterable of relations."""
+    """`head <= body`; the body may be any iterable of relations.
+
+    >>> from edgewise.neuralogic import R, V
+    >>> rule = R.h(V.X) <= [R.a(V.X), R.b(V.X)]
+    >>> print(rule.head, len(rule.body))
+    h(X). 2
+    """
 
     __slots__ = ("body", "head", "metadata", "place")
 

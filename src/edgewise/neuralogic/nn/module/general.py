@@ -22,7 +22,12 @@ from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, li
 
 @dataclass(eq=False, repr=False)
 class LinearLayer(TemplateModule):
-    """out = f(W·in)."""
+    """out = f(W·in).
+
+    >>> print(*Linear(2, 3, "h", "x")(), sep="\\n")
+    {3, 2} h(X0) :- x(X0).
+    h/1 [transformation=identity]
+    """
 
     in_channels: int
     out_channels: int
@@ -42,7 +47,12 @@ class LinearLayer(TemplateModule):
 
 @dataclass(eq=False, repr=False)
 class MLP(TemplateModule):
-    """Linear maps with a function after each; two maps are one rule, its head and its body."""
+    """Linear maps with a function after each; two maps are one rule, its head and its body.
+
+    >>> print(*MLP([2, 4, 3], "h", "x")(), sep="\\n")
+    {3, 4} h(X0) :- {4, 2} x(X0). [transformation=relu]
+    h/1 [transformation=relu]
+    """
 
     units: Sequence[int]
     output_name: str
@@ -85,7 +95,11 @@ class MLP(TemplateModule):
 
 @dataclass(eq=False, repr=False)
 class Pooling(TemplateModule):
-    """One value of all rows."""
+    """One value of all rows.
+
+    >>> print(*Pooling("h", "x", Aggregation.SUM)(), sep="\\n")
+    h :- x(X0). [aggregation=sum]
+    """
 
     output_name: str
     input_name: str
@@ -98,21 +112,33 @@ class Pooling(TemplateModule):
 
 
 class MaxPooling(Pooling):
-    """The maximum of all rows."""
+    """The maximum of all rows.
+
+    >>> print(*MaxPooling("h", "x")(), sep="\\n")
+    h :- x(X0). [aggregation=max]
+    """
 
     def __init__(self, output_name: str, input_name: str, input_arity: int = 1) -> None:
         super().__init__(output_name, input_name, Aggregation.MAX, input_arity)
 
 
 class AvgPooling(Pooling):
-    """The average of all rows."""
+    """The average of all rows.
+
+    >>> print(*AvgPooling("h", "x")(), sep="\\n")
+    h :- x(X0). [aggregation=avg]
+    """
 
     def __init__(self, output_name: str, input_name: str, input_arity: int = 1) -> None:
         super().__init__(output_name, input_name, Aggregation.AVG, input_arity)
 
 
 class SumPooling(Pooling):
-    """The sum of all rows."""
+    """The sum of all rows.
+
+    >>> print(*SumPooling("h", "x")(), sep="\\n")
+    h :- x(X0). [aggregation=sum]
+    """
 
     def __init__(self, output_name: str, input_name: str, input_arity: int = 1) -> None:
         super().__init__(output_name, input_name, Aggregation.SUM, input_arity)
@@ -120,7 +146,13 @@ class SumPooling(Pooling):
 
 @dataclass(eq=False, repr=False)
 class PositionalEncoding(TemplateModule):
-    """Sines and cosines of the last term, added to the input; wavelengths up to 1000."""
+    """Sines and cosines of the last term, added to the input; wavelengths up to 1000.
+
+    >>> print(*PositionalEncoding(2, 2, "h", "x")(), sep="\\n")
+    <[0.0, 1.0]> h__pe(0).
+    <[0.8414709848078965, 0.5403023058681398]> h__pe(1).
+    h(X0) :- h__pe(X0), x(X0). [combination=sum]
+    """
 
     embed_dim: int
     max_len: int
@@ -146,7 +178,12 @@ class PositionalEncoding(TemplateModule):
 
 @dataclass(eq=False, repr=False)
 class RvNN(TemplateModule):
-    """A recursive network over trees: f of the sum of W_i times the i-th child."""
+    """A recursive network over trees: f of the sum of W_i times the i-th child.
+
+    >>> print(*RvNN(2, "h", "x", "parent", max_children=1)(), sep="\\n")
+    h(X0, P) :- x(X0, P), parent(P). [transformation=tanh, aggregation=sum]
+    h(X0, P) :- $h__rvnn_1={2, 2} h(X0, C1), parent(P, C1). [transformation=tanh, aggregation=sum]
+    """
 
     input_size: int
     output_name: str

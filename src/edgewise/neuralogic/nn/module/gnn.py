@@ -93,7 +93,12 @@ class NormalisedLayer(GraphLayer):
 
 @dataclass(eq=False, repr=False)
 class GCNConv(NormalisedLayer):
-    """W·Σ of the neighbours' features over the roots of degrees."""
+    """W·Σ of the neighbours' features over the roots of degrees.
+
+    >>> print(*GCNConv(2, 3, "h", "x", "edge", normalize=False)(), sep="\\n")
+    {3, 2} h(I) :- x(J), edge(J, I). [combination=product, aggregation=sum]
+    h/1 [transformation=identity]
+    """
 
     activation: Function = Transformation.IDENTITY
     aggregation: Function = Aggregation.SUM
@@ -109,7 +114,12 @@ class GCNConv(NormalisedLayer):
 
 @dataclass(eq=False, repr=False)
 class SGConv(NormalisedLayer):
-    """W times the features after k steps."""
+    """W times the features after k steps.
+
+    >>> rules = SGConv(2, 3, "h", "x", "edge", k=2, normalize=False)()
+    >>> print(str(rules[0]).partition(" [")[0])
+    {3, 2} h(I0) :- x(I2), edge(I1, I0), edge(I2, I1).
+    """
 
     k: int = 1
     activation: Function = Transformation.IDENTITY
@@ -127,7 +137,13 @@ class SGConv(NormalisedLayer):
 
 @dataclass(eq=False, repr=False)
 class TAGConv(NormalisedLayer):
-    """Σ of W_i times the features after i steps, i up to k."""
+    """Σ of W_i times the features after i steps, i up to k.
+
+    >>> print(*TAGConv(2, 3, "h", "x", "edge", k=1, normalize=False)(), sep="\\n")
+    {3, 2} h(I0) :- x(I0). [combination=product, aggregation=sum]
+    {3, 2} h(I0) :- x(I1), edge(I1, I0). [combination=product, aggregation=sum]
+    h/1 [transformation=identity]
+    """
 
     add_self_loops = False
 
@@ -144,7 +160,13 @@ class TAGConv(NormalisedLayer):
 
 
 class APPNPConv(NormalisedLayer):
-    """k times: α of the feature and 1 − α of what comes along edges."""
+    """k times: α of the feature and 1 − α of what comes along edges.
+
+    >>> print(*APPNPConv("h", "x", "edge", k=1, alpha=0.1, normalize=False)(), sep="\\n")
+    h(I) :- <0.1> x(I). [combination=product, aggregation=sum]
+    h(I) :- <0.9> x(J), edge(J, I). [combination=product, aggregation=sum]
+    h/1 [transformation=identity]
+    """
 
     def __init__(
         self,
@@ -178,7 +200,13 @@ class APPNPConv(NormalisedLayer):
 
 @dataclass(eq=False, repr=False)
 class SAGEConv(GraphLayer):
-    """W₁ times the average of the neighbours, and W₂ times the node."""
+    """W₁ times the average of the neighbours, and W₂ times the node.
+
+    >>> print(*SAGEConv(2, 3, "h", "x", "edge")(), sep="\\n")
+    {3, 2} h(I) :- x(J), *edge(J, I). [aggregation=avg]
+    {3, 2} h(I) :- x(I). [aggregation=avg]
+    h/1 [transformation=identity]
+    """
 
     activation: Function = Transformation.IDENTITY
     aggregation: Function = Aggregation.AVG
@@ -192,7 +220,14 @@ class SAGEConv(GraphLayer):
 
 @dataclass(eq=False, repr=False)
 class GINConv(GraphLayer):
-    """W₁ times the sum of the neighbours, and f of W₂·W₃ times the node."""
+    """W₁ times the sum of the neighbours, and f of W₂·W₃ times the node.
+
+    >>> print(*GINConv(2, 3, "h", "x", "edge")(), sep="\\n")
+    {3, 2} h(I) :- x(J), *edge(J, I). [aggregation=sum]
+    embed__h(I) :- x(I). [aggregation=sum]
+    {3, 2} h(I) :- {2, 2} embed__h(I). [transformation=identity]
+    h/1 [transformation=identity]
+    """
 
     activation: Function = Transformation.IDENTITY
     aggregation: Function = Aggregation.SUM
@@ -212,7 +247,14 @@ class GINConv(GraphLayer):
 
 @dataclass(eq=False, repr=False)
 class GINEConv(TemplateModule):
-    """(1 + ε)·x(I) and the sum of relu(x(J) + e(J, I)), as input of `nn_name`."""
+    """(1 + ε)·x(I) and the sum of relu(x(J) + e(J, I)), as input of `nn_name`.
+
+    >>> print(*GINEConv(2, "x", "edge", "mlp")(), sep="\\n")
+    mlp__gine_feat_sum(I, J) :- x(J), edge(J, I). [transformation=relu, combination=sum]
+    mlp__gine_feat_agg(I) :- mlp__gine_feat_sum(I, J). [aggregation=sum]
+    mlp__gine_out(I) :- <1.0> x(I), mlp__gine_feat_agg(I). [combination=sum]
+    mlp(I) :- mlp__gine_out(I).
+    """
 
     in_channels: int
     feature_name: str
@@ -246,7 +288,16 @@ class GINEConv(TemplateModule):
 
 @dataclass(eq=False, repr=False)
 class GENConv(TemplateModule):
-    """A perceptron of x(I) plus the aggregation of relu(x(J) + e(J, I)) + ε."""
+    """A perceptron of x(I) plus the aggregation of relu(x(J) + e(J, I)) + ε.
+
+    >>> print(*GENConv(2, 3, "h", "x", "edge", num_layers=1)(), sep="\\n")
+    <1e-07> h__eps.
+    h__gen_feat_sum(I, J) :- {3, 2} x(J), edge(J, I). [transformation=relu, combination=sum]
+    h__gen_feat_agg(I) :- h__gen_feat_sum(I, J), h__eps. [combination=sum, aggregation=softmax]
+    h__gen_out(I) :- {3, 2} x(I), h__gen_feat_agg(I). [combination=sum]
+    h(X0) :- {3, 3} h__gen_out(X0). [transformation=identity]
+    h/1 [transformation=identity]
+    """
 
     in_channels: int
     out_channels: int
@@ -293,7 +344,14 @@ class GENConv(TemplateModule):
 
 @dataclass(eq=False, repr=False)
 class RGCNConv(GraphLayer):
-    """W₀ times the node, and W_r times the average of the neighbours by relation r."""
+    """W₀ times the node, and W_r times the average of the neighbours by relation r.
+
+    >>> print(*RGCNConv(2, 3, "h", "x", None, ["likes", "knows"])(), sep="\\n")
+    h(I) :- {3, 2} x(I). [aggregation=avg]
+    h(I) :- {3, 2} x(J), likes(J, I). [aggregation=avg]
+    h(I) :- {3, 2} x(J), knows(J, I). [aggregation=avg]
+    h/1 [transformation=identity]
+    """
 
     edge_name: str | None  # type: ignore[assignment]
     relations: list[str]
@@ -318,7 +376,15 @@ class RGCNConv(GraphLayer):
 
 @dataclass(eq=False, repr=False)
 class GATv2Conv(GraphLayer):
-    """Softmax over J of a·leaky_relu(W₂·x(I) + W₁·x(J)), times W₁·x(J)."""
+    """Softmax over J of a·leaky_relu(W₂·x(I) + W₁·x(J)), times W₁·x(J).
+
+    >>> rules = GATv2Conv(2, 3, "h", "x", "e", add_self_loops=False)()
+    >>> print(*(str(rule).partition(" [")[0] for rule in rules), sep="\\n")
+    h__score(I, J) :- $h__left={3, 2} x(I), $h__right={3, 2} x(J), *e(J, I).
+    h__attention(I, J) :- $h__att={1, 3} h__score(I, J).
+    h(I) :- h__attention(I, J), $h__right={3, 2} x(J), *e(J, I).
+    h/1
+    """
 
     share_weights: bool = False
     activation: Function = Transformation.IDENTITY
@@ -350,7 +416,15 @@ class GATv2Conv(GraphLayer):
 
 @dataclass(eq=False, repr=False)
 class ResGatedGraphConv(GraphLayer):
-    """W₃·x(I), and the sum of gates σ(W₁·x(I) + W₂·x(J)) times W₄·x(J)."""
+    """W₃·x(I), and the sum of gates σ(W₁·x(I) + W₂·x(J)) times W₄·x(J).
+
+    >>> print(*ResGatedGraphConv(2, 3, "h", "x", "edge")(), sep="\\n")
+    h__gate(I, J) :- {3, 2} x(I), {3, 2} x(J).
+    h__gate/2 [transformation=sigmoid]
+    h(I) :- {3, 2} x(I).
+    h(I) :- h__gate(I, J), {3, 2} x(J), edge(J, I). [combination=elproduct, aggregation=sum]
+    h/1 [transformation=identity]
+    """
 
     gating_activation: Function = Transformation.SIGMOID
     activation: Function = Transformation.IDENTITY

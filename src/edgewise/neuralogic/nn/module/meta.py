@@ -14,7 +14,15 @@ from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, li
 
 @dataclass(eq=False, repr=False)
 class MetaConv(TemplateModule):
-    """W₀ times the node, and W_r times the neighbours by role r."""
+    """W₀ times the node, and W_r times the neighbours by role r.
+
+    >>> print(*MetaConv(2, 3, "h", "x", None, ["likes", "knows"])(), sep="\\n")
+    h(I) :- h__roles(I, R). [aggregation=avg]
+    h(I) :- {3, 2} x(I). [aggregation=avg]
+    h__roles(I, likes) :- {3, 2} x(J), likes(J, I).
+    h__roles(I, knows) :- {3, 2} x(J), knows(J, I).
+    h/1 [transformation=sigmoid]
+    """
 
     in_channels: int
     out_channels: int
@@ -45,7 +53,12 @@ class MetaConv(TemplateModule):
 
 @dataclass(eq=False, repr=False)
 class MAGNNMean(TemplateModule):
-    """The mean of the features along a meta-path that begins at the node."""
+    """The mean of the features along a meta-path that begins at the node.
+
+    >>> print(*MAGNNMean("h", "x", "likes", None, ["a", "b"])(), sep="\\n")
+    h(V0) :- likes(V0, V1), a(V0), b(V1), <0.5> x(V0), <0.5> x(V1). [duplicate_grounding=True]
+    h/1 [transformation=sigmoid]
+    """
 
     output_name: str
     feature_name: str
@@ -76,7 +89,12 @@ class MAGNNMean(TemplateModule):
 
 
 class MAGNNLinear(MAGNNMean):
-    """W times the mean along a meta-path."""
+    """W times the mean along a meta-path.
+
+    >>> print(*MAGNNLinear(2, 3, "h", "x", "e", None, ["a"])(), sep="\\n")
+    {3, 2} h(V0) :- a(V0), <1.0> x(V0). [duplicate_grounding=True]
+    h/1 [transformation=sigmoid]
+    """
 
     def __init__(self, in_channels: int, out_channels: int, *names: Any, **options: Any) -> None:
         super().__init__(*names, **options)

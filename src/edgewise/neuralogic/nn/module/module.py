@@ -18,7 +18,15 @@ Entry = TemplateRule | BaseRelation | PredicateMetadata  # of a template
 
 
 class TemplateModule:
-    """Rules under the names of its inputs and outputs: `model += Linear(4, 2, "out", "in")`."""
+    """Rules under the names of its inputs and outputs: `model += Linear(4, 2, "out", "in")`.
+
+    >>> from edgewise.neuralogic import Model
+    >>> from edgewise.neuralogic.nn import Linear
+    >>> model = Model()
+    >>> model += Linear(4, 2, "out", "in")
+    >>> print(model.to_program().rules[0].head)
+    R.out(V.X0)["w0": 2, 4]
+    """
 
     def __call__(self) -> list[Entry]:
         """Its rules, facts and lines."""

@@ -62,7 +62,12 @@ class RecurrentModule(TemplateModule):
 
 @dataclass(eq=False, repr=False)
 class RNN(RecurrentModule):
-    """h(T) = tanh(W·x(T) + U·h(T − 1))."""
+    """h(T) = tanh(W·x(T) + U·h(T − 1)).
+
+    >>> print(*RNN(2, 3, "h", "x", "h0")(), sep="\\n")
+    h(X0, 0) :- h0(X0).
+    h(X0, T) :- {3, 2} x(X0, T), {3, 3} h(X0, Z), @next(Z, T). [transformation=tanh]
+    """
 
     input_size: int
     hidden_size: int
@@ -80,7 +85,12 @@ class RNN(RecurrentModule):
 
 @dataclass(eq=False, repr=False)
 class GRU(RecurrentModule):
-    """Gates r and z, a candidate n; h(T) = (1 − z)·n + z·h(T − 1)."""
+    """Gates r and z, a candidate n; h(T) = (1 − z)·n + z·h(T − 1).
+
+    >>> rules = GRU(2, 3, "h", "x", "h0")()
+    >>> print(len(rules), "rules; the last:", rules[-1])
+    8 rules; the last: h(X0, T) :- h__left(X0, T), h__right(X0, T).
+    """
 
     input_size: int
     hidden_size: int
@@ -112,7 +122,12 @@ class GRU(RecurrentModule):
 
 @dataclass(eq=False, repr=False)
 class LSTM(RecurrentModule):
-    """Gates i, f, o and a candidate n; c = f·c + i·n, h = o·tanh(c)."""
+    """Gates i, f, o and a candidate n; c = f·c + i·n, h = o·tanh(c).
+
+    >>> rules = LSTM(2, 3, "h", "x", "h0", "c0")()
+    >>> print(len(rules), "rules; the last:", str(rules[-1]).partition(" [")[0])
+    10 rules; the last: h(X0, T) :- h__o(X0, T), tanh(h__c(X0, T)).
+    """
 
     input_size: int
     hidden_size: int

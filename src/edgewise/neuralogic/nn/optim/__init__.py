@@ -12,7 +12,13 @@ from edgewise.neuralogic.nn.optim.lr_scheduler import LRDecay
 
 
 class Optimizer:
-    """A learning rate with its decay; `torch_optimiser` makes the optimiser of torch."""
+    """A learning rate with its decay; `torch_optimiser` makes the optimiser of torch.
+
+    >>> SGD(0.1).name(), SGD(0.1).lr
+    ('SGD', 0.1)
+    >>> SGD(0.1).torch_optimiser([]) is None
+    True
+    """
 
     def __init__(
         self, lr: float, lr_decay: LRDecay | None = None, weight_decay: float = 0.0
@@ -49,7 +55,12 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent."""
+    """Stochastic gradient descent.
+
+    >>> from edgewise.neuralogic import Settings
+    >>> print(Settings(optimizer=SGD(0.1)).optimizer)
+    SGD(lr=0.1, weight_decay=0.0, lr_decay=None)
+    """
 
     def __init__(
         self, lr: float = 0.1, lr_decay: LRDecay | None = None, weight_decay: float = 0.0
@@ -64,7 +75,12 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam; its weight decay is an L2 penalty in the gradient."""
+    """Adam; its weight decay is an L2 penalty in the gradient.
+
+    >>> from edgewise.neuralogic import Settings
+    >>> print(Settings(optimizer=Adam(0.01)).optimizer)
+    Adam(lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.0, lr_decay=None)
+    """
 
     def __init__(
         self,

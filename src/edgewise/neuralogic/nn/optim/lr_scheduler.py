@@ -12,7 +12,15 @@ if TYPE_CHECKING:
 
 
 class LRDecay:
-    """Changes the learning rate of the optimiser that it is attached to."""
+    """Changes the learning rate of the optimiser that it is attached to.
+
+    >>> from edgewise.neuralogic.nn.optim import SGD
+    >>> decay = GeometricLR(0.5, 1)
+    >>> optimizer = SGD(0.1, lr_decay=decay)
+    >>> decay.decay(1)
+    >>> optimizer.lr
+    0.05
+    """
 
     def __init__(self) -> None:
         self._optimizer: Optimizer | None = None
@@ -39,7 +47,12 @@ class LRDecay:
 
 
 class ArithmeticLR(LRDecay):
-    """The same amount less at every epoch, 0 after `max_steps`."""
+    """The same amount less at every epoch, 0 after `max_steps`.
+
+    >>> from edgewise.neuralogic.nn.optim import SGD
+    >>> print(SGD(0.1, lr_decay=ArithmeticLR(100)))
+    SGD(lr=0.1, weight_decay=0.0, lr_decay=ArithmeticLR(max_steps=100))
+    """
 
     def __init__(self, max_steps: int) -> None:
         super().__init__()
@@ -55,7 +68,12 @@ class ArithmeticLR(LRDecay):
 
 
 class GeometricLR(LRDecay):
-    """Times `decay_rate` after every `steps` epochs."""
+    """Times `decay_rate` after every `steps` epochs.
+
+    >>> from edgewise.neuralogic.nn.optim import SGD
+    >>> print(SGD(0.1, lr_decay=GeometricLR(0.5, 10)))
+    SGD(lr=0.1, weight_decay=0.0, lr_decay=GeometricLR(decay_rate=0.5, steps=10))
+    """
 
     def __init__(self, decay_rate: float, steps: int) -> None:
         super().__init__()

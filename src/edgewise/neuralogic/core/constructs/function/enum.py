@@ -16,7 +16,12 @@ from edgewise.neuralogic.core.constructs.function.function import (
 
 
 class Transformation:
-    """Functions of one value."""
+    """Functions of one value.
+
+    >>> from edgewise.neuralogic import R, V
+    >>> print(R.h(V.X) <= Transformation.TANH(R.x(V.X)))
+    h(X) :- tanh(x(X)).
+    """
 
     SIGMOID = TransformationFunction("sigmoid")
     TANH = TransformationFunction("tanh")
@@ -39,7 +44,12 @@ class Transformation:
 
 
 class Combination:
-    """Functions of the values of a body, or of the rules of a relation."""
+    """Functions of the values of a body, or of the rules of a relation.
+
+    >>> from edgewise.neuralogic import R, V
+    >>> print((R.h(V.X) <= (R.x(V.X), R.y(V.X))) | [Combination.PRODUCT])
+    h(X) :- x(X), y(X). [combination=product]
+    """
 
     AVG = CombinationFunction("avg")
     MAX = CombinationFunction("max")
@@ -56,7 +66,12 @@ class Combination:
 
 
 class Aggregation:
-    """Functions of the values of all groundings of a rule."""
+    """Functions of the values of all groundings of a rule.
+
+    >>> from edgewise.neuralogic import R, V
+    >>> print((R.h(V.X) <= R.x(V.Y)) | [Aggregation.MAX])
+    h(X) :- x(Y). [aggregation=max]
+    """
 
     AVG = AggregationFunction("avg", "avg_agg")
     MAX = AggregationFunction("max", "max_agg")
@@ -68,7 +83,12 @@ class Aggregation:
 
 
 class F:
-    """All functions under short names; combinations have no suffix, aggregations `_agg`."""
+    """All functions under short names; combinations have no suffix, aggregations `_agg`.
+
+    >>> from edgewise.neuralogic import R, V
+    >>> print((R.h(V.X) <= R.x(V.X)) | [F.tanh, F.max_agg])
+    h(X) :- x(X). [transformation=tanh, aggregation=max]
+    """
 
     sigmoid = Transformation.SIGMOID
     tanh = Transformation.TANH
