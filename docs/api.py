@@ -117,8 +117,10 @@ def neuralogic_page() -> str:
     known: dict[int, str] = {}
     for module, title in PYNEURALOGIC.items():
         found = {name: getattr(import_module(module), name) for name in names_in(module)}
-        own = {name: thing for name, thing in found.items() if id(thing) not in known}
-        known |= {id(thing): place_of(module, name, thing) for name, thing in own.items()}
+        own = {}
+        for name, thing in found.items():
+            if id(thing) not in known:
+                own[name], known[id(thing)] = thing, place_of(module, name, thing)
         links = " · ".join(f"[`{name}`](#{known[id(thing)]})" for name, thing in found.items())
         parts += [f"## `{module}`", f"{title}.", links]
         parts += [entry(module, name, thing) for name, thing in own.items()]
