@@ -181,6 +181,35 @@ def test_updates_are_those_of_torch(kind, bounds):
     assert (idle == start[2]).all()
 
 
+def test_moments_that_others_change_are_read():
+    (w,) = parameters((3,))
+    training = TapeTraining([w], [lambda: ((w - 1).square().sum(), [])])
+    for change in (
+        lambda o: o.state[w]["exp_avg"].zero_(),
+        lambda o: o.load_state_dict(o.state_dict() | {"state": {}}),
+        lambda o: o.state[w].update(exp_avg=torch.ones_like(w)),
+        lambda o: o.state[w]["step"].fill_(7.0),
+        lambda o: training.updates(torch.optim.SGD([w], lr=0.0), [0.0] * 3),
+    ):
+        found = []
+        for taped in (True, False):
+            with torch.no_grad():
+                w.copy_(torch.tensor([0.0, 3.0, 5.0]))
+            optimiser = torch.optim.Adam([w], lr=0.1)
+            for step in range(6):
+                if step == 3:
+                    change(optimiser)
+                if taped:
+                    training.updates(optimiser, [0.1])
+                    continue
+                optimiser.zero_grad()
+                (w - 1).square().sum().backward()
+                optimiser.step()
+            held = optimiser.state[w]
+            found.append([w.detach().clone(), *(held[n].clone() for n in sorted(held))])
+        torch.testing.assert_close(*found)
+
+
 def test_gradients_that_are_values_are_clipped_apart():
     w, v = weights = parameters((3,), (3,))
     loss = lambda: (w * v).sum() + (w + v).sum()  # noqa: E731

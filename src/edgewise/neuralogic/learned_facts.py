@@ -141,7 +141,7 @@ class LearnedFacts:
             other = found.setdefault(row, (fact, value))
             if not torch.equal(other[1], value):
                 raise BadSample(
-                    f"`{other[0]}` and `{fact}` have one value, and are new two",
+                    f"`{other[0]}` and `{fact}` have one value, and get two",
                     caller(),
                     "give both the same",
                 )

@@ -24,6 +24,8 @@ def train(tape, work, parts, starts, kind, rates, options, bounds, moments, coun
     `starts` are where the steps and parts of each sample begin."""
     code, steps, index = tape
     flat, width = options.reshape(-1), options.shape[1]
+    # powers of the betas for updates number `known`: the next ones are a product each
+    known, beta, gamma, first_power, second_power = -1, 0.0, 0.0, 1.0, 1.0
     for epoch in range(len(rates)):
         for sample in range(len(starts) - 1):
             run(code, steps, starts[sample, 0], starts[sample + 1, 0], index, work)
@@ -32,7 +34,6 @@ def train(tape, work, parts, starts, kind, rates, options, bounds, moments, coun
             first, last = starts[sample, 1], starts[sample + 1, 1]
             if bounds[0] >= 0 or bounds[1] >= 0:
                 clip(parts[first:last], work, bounds[0], bounds[1])
-            known, beta, gamma, size, root = 0, 0.0, 0.0, 0.0, 0.0
             for at in range(first, last):
                 w, n, g, number = parts[at, 0], parts[at, 1], parts[at, 2], parts[at, 3]
                 counts[number] += 1
@@ -40,9 +41,14 @@ def train(tape, work, parts, starts, kind, rates, options, bounds, moments, coun
                 if kind == GRADIENT:
                     descend(work, moments, w, n, g, rate, counts[number], own)
                     continue
-                if counts[number] != known or own[1] != beta or own[2] != gamma:
-                    known, beta, gamma = counts[number], own[1], own[2]
-                    size, root = 1 - beta**known, math.sqrt(1 - gamma**known)
+                count, same = counts[number], own[1] == beta and own[2] == gamma
+                if same and count == known + 1:
+                    first_power, second_power = first_power * beta, second_power * gamma
+                elif not same or count != known:
+                    beta, gamma = own[1], own[2]
+                    first_power, second_power = beta**count, gamma**count
+                known = count
+                size, root = 1 - first_power, math.sqrt(1 - second_power)
                 adam(work, moments, w, n, g, rate, size, root, own)
 
 

@@ -72,6 +72,7 @@ class TapeTraining:
         self.counts = np.zeros(len(self.weights), np.int64)
         tensors = [*self.weights, *self.inputs]
         self._parts = [self._part(recorder, t, self.work) for t in tensors]
+        self._written: dict[int, tuple[list[tuple[str, Tensor, int]], list[np.ndarray]]] = {}
         self._moments = [[self._part(recorder, w, m) for w in self.weights] for m in self.moments]
         self._shown = [[(t.reshape(-1).numpy(), t.shape) for t in listed] for listed in self.shown]
         self.give(self.weights, self.inputs)
@@ -197,6 +198,9 @@ class TapeTraining:
     def _read_state(self, kind: int, state: Any) -> None:
         for at in self.learned if STATE[kind] else ():
             held = state.get(self.targets[at]) or {}
+            if self._is_written(at, held):  # by this kind: moments are those, steps may have passed
+                self.counts[at] = int(self._written[at][1][-1]) if kind == ADAM else 1
+                continue
             known = all(held.get(name) is not None for name in STATE[kind])
             self.counts[at] = int(held.get("step", 1)) if known else 0
             for row, name in enumerate(STATE[kind]):
@@ -208,14 +212,29 @@ class TapeTraining:
                 continue
             weight = self.targets[at]
             held = state[weight]
-            if kind == ADAM and held.get("step") is None:
-                held["step"] = torch.tensor(0.0)
-            if kind == ADAM:
-                held["step"].fill_(float(self.counts[at]))
-            for row, name in enumerate(STATE[kind]):
-                if held.get(name) is None:
-                    held[name] = torch.empty_like(weight, requires_grad=False)
-                held[name].numpy()[...] = self._moments[row][at]
+            names = [*STATE[kind], *(["step"] if kind == ADAM else [])]
+            if not self._is_written(at, held):
+                for name in names:
+                    like = torch.tensor(0.0) if name == "step" else weight.detach()
+                    if held.get(name) is None:
+                        held[name] = torch.empty_like(like)
+                found = [(name, held[name], held[name]._version) for name in names]
+                self._written[at] = found, [tensor.numpy() for _, tensor, _ in found]
+            for place, part in zip(self._written[at][1], self._moments_of(kind, at), strict=True):
+                place[...] = part
+
+    def _moments_of(self, kind: int, at: int) -> list[Any]:
+        """The moments of a weight, and the number of its steps where the optimiser holds it."""
+        found: list[Any] = [moments[at] for moments in self._moments[: len(STATE[kind])]]
+        return [*found, self.counts[at]] if kind == ADAM else found
+
+    def _is_written(self, at: int, held: Any) -> bool:
+        """Whether an optimiser holds what was written last, and nobody has changed it."""
+        known, _ = self._written.get(at, ((), ()))
+        return bool(known) and all(
+            held.get(name) is tensor and tensor._version == version
+            for name, tensor, version in known
+        )
 
     def gradients(self, sample: int) -> dict[int, Tensor]:
         """Those that a sample had when it was last computed, by the number of the weight."""
