@@ -1,9 +1,12 @@
 """An output is the caller's own: writing into it changes nothing else."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
-from edgewise import F, Program, R, V, rows
+from edgewise import EdgewiseError, F, Program, R, V, rows
 from edgewise.ground.index import Constants
 from edgewise.language.nodes import Constant, Rule
 from edgewise.physical.relation import Relation
@@ -104,3 +107,17 @@ def test_what_is_the_same_in_every_sample_is_given_for_each(rule: Rule, as_rows:
         assert values.shape[0] == 3
         assert values[0].equal(values[2])
         values.mul_(2)  # for somebody who may write into it
+
+
+def test_a_listed_output_read_as_a_tensor_says_where_its_tensor_is():
+    edge = torch.tensor([[0, 1], [1, 2]])
+    h = Program([R.h(V.J) <= (R.x(V.I), R._edge(V.I, V.J))]).compile(R.h)(
+        x=torch.ones(3), edge=edge
+    )
+    for name in ("shape", "sum", "backward", "numpy", "square"):
+        with pytest.raises(EdgewiseError, match=f"no `{name}`") as caught:
+            getattr(h, name)
+        assert f"`.data.{name}`" in caught.value.help
+    assert not hasattr(h, "shape")
+    assert not hasattr(h, "shap")
+    assert copy.deepcopy(h).data.equal(pickle.loads(pickle.dumps(h)).data)

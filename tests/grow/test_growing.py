@@ -273,6 +273,20 @@ def test_wrong_appends_change_nothing():
     torch.testing.assert_close(growing(x=x[:, 2:]), model(x=x)[:, 2:].detach())
 
 
+def test_rows_of_another_width_change_nothing():
+    rules = [
+        (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), V.J <= V.I))
+        | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+    ]
+    model, x = Program(rules).compile(R.h), torch.randn(3, 4)
+    growing = model.growing(4)
+    growing(x=x[:2])
+    with pytest.raises(EdgewiseError, match=r"shape \(1, 5\), those so far .* \(2, 4\)"):
+        growing(x=torch.randn(1, 5))
+    torch.testing.assert_close(growing(x=x[2:]), model(x=x)[2:])
+
+
 def test_one_row_after_another():
     model = crossing()
     memory = torch.randn(3, 5, 8, dtype=torch.float64)

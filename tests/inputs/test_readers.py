@@ -1,12 +1,14 @@
 """What a caller may give for a relation, and how little a new kind of it takes."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from edgewise import EdgewiseError, Program, R, V, numbers, ragged, rows
 from edgewise.functions import columns, values
-from edgewise.graphs import from_dense, random_edges
+from edgewise.graphs import from_dense, random_edges, window
 from edgewise.inputs import read
 from edgewise.inputs.read import read_one
 
@@ -95,3 +97,20 @@ def test_numbers_of_rows_and_columns_are_in_the_plural_where_they_are():
         values.product(torch.ones(2), torch.ones(7))
     with pytest.raises(EdgewiseError, match="the left one has 1 column, the right one 7 rows"):
         columns.product(torch.ones(1, 1, 2), torch.ones(1, 1, 7))
+
+
+@pytest.mark.parametrize(
+    ("item", "help"),
+    [
+        (zip([0, 1], [1, 2], strict=True), "`list(...)`"),
+        (window(1), "`window(1)(V.I, V.J)`"),
+        (SimpleNamespace(edge_index=torch.tensor([[0], [1]])), "edge=data.edge_index"),
+        (None, "an integer tensor (keys)"),
+    ],
+    ids=["an iterator", "a pattern", "a graph of PyG", "nothing"],
+)
+def test_what_is_no_input_says_what_to_give(item, help):
+    model = Program([R.h(V.J) <= (R.x(V.I), R._edge(V.I, V.J))]).compile(R.h)
+    with pytest.raises(EdgewiseError, match="has type") as caught:
+        model(x=torch.ones(3), edge=item)
+    assert help in caught.value.help

@@ -310,6 +310,8 @@ class Growing:
                 caller(),
                 "continue with some of the samples by `growing.take(samples)`",
             )
+        if self.length and (other := self._history.unlike(inputs)) is not None:
+            raise _unlike(*other)
         if self.length + rows > self.capacity:
             raise Full(
                 f"{self.length} rows and {rows} more exceed the capacity of {self.capacity}",

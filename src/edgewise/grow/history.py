@@ -36,6 +36,14 @@ class InputHistory:
                 self.parts[name] = [torch.cat(parts, self.axes[name])]
         return {name: parts[0] for name, parts in self.parts.items()}
 
+    def unlike(self, inputs: Mapping[str, Any]) -> tuple[str, Tensor, Tensor] | None:
+        """New rows whose values have another shape than those so far, and these."""
+        for name, item in inputs.items():
+            new, before = _values(item), self.parts[name][0]
+            if new.shape[self.axes[name] + 1 :] != before.shape[self.axes[name] + 1 :]:
+                return name, new, before
+        return None
+
     def restarted(self, inputs: Mapping[str, Tensor]) -> InputHistory:
         return InputHistory({n: [t] for n, t in inputs.items()}, self.axes, self.integers)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -307,11 +307,20 @@ def read_one(name: str, item: Any, arity: int, dtype: torch.dtype = torch.float3
             "read its keys, `rows(pyarrow.parquet.read_table(path))` or "
             "`rows(relation.to_arrow_table())`; joins larger than memory are `edgewise.data.join`",
         )
-    raise BadInput(
-        f"`{name}` has type {type(item).__name__}",
-        caller(),
+    raise BadInput(f"`{name}` has type {type(item).__name__}", caller(), _instead(item))
+
+
+def _instead(item: object) -> str:
+    """What to give in the place of an object that is no input."""
+    if isinstance(item, Iterator):
+        return "list it: `list(...)`"
+    if hasattr(item, "rows_between"):
+        return "a pattern is an atom of a rule, `window(1)(V.I, V.J)`; as keys, `graph.edges(n)`"
+    if hasattr(item, "edge_index"):
+        return "give its tensors by their names here: `x=data.x, edge=data.edge_index`"
+    return (
         "give a float tensor (dense), an integer tensor (keys), `rows(...)`, `ragged([...])`, a "
-        "list of tuples (keys), a mapping from key to value, a frame or a networkx graph",
+        "list of tuples (keys), a mapping from key to value, a frame or a networkx graph"
     )
 
 

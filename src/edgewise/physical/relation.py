@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from edgewise.checks.evaluation import BadQuery, NotDerivable
-from edgewise.errors import caller, safe_repr
+from edgewise.errors import EdgewiseError, caller, counted, safe_repr
 from edgewise.ground.index import STRINGS, Constants
 from edgewise.ground.index import Keys as Keyed
 from edgewise.language import nodes
@@ -18,6 +18,18 @@ from edgewise.notebook import html_table, short_value
 from edgewise.physical.demand.wanted import Keys, Want, read_keys, rows_wanted
 
 SHOWN = 4  # atoms in the text of a relation
+
+
+class NotATensor(EdgewiseError, AttributeError):
+    """An output whose keys come with the data is a list of rows: keys, and a value for each."""
+
+    code = "not-a-tensor"
+    example = """\
+model = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h)
+model(x={"ann": 1.0, "bob": 2.0}).sum()"""
+    instead = """\
+model = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h)
+model(x={"ann": 1.0, "bob": 2.0}).data.sum()"""
 
 
 class Relation(Mapping[nodes.Atom, Tensor]):
@@ -39,6 +51,16 @@ class Relation(Mapping[nodes.Atom, Tensor]):
         self.data = data
         self.constants = constants
         self.batched = batched
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(Tensor, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise NotATensor(
+            f"`{self.name}` is a list of {counted(len(self), 'row')} and has no `{name}`",
+            caller(),
+            f"its values are the tensor `.data`, its keys `.index`: `.data.{name}`; values in the "
+            "order of your keys are `.at(keys)`",
+        )
 
     @cached_property
     def index(self) -> Tensor:
