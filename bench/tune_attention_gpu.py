@@ -21,12 +21,8 @@ from edgewise.graphs import (
     tree,
     window,
 )
-from edgewise.kernels.attention import (
-    attention,
-    case_of,
-    choose,
-    triton_passes,
-)
+from edgewise.kernels.attention import attention, case_of, choose
+from edgewise.kernels.attention.triton import passes as triton_passes
 
 RESULTS: list[dict] = []
 BF16 = torch.bfloat16

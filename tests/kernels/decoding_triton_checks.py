@@ -5,8 +5,9 @@ import torch
 from cases import Call, assert_no_worse_than_reference
 
 from edgewise.graphs import cache, causal, full, global_tokens, random_edges, strided, window
-from edgewise.kernels.attention import attention, case_of, choose, triton_decoding
+from edgewise.kernels.attention import attention, case_of, choose
 from edgewise.kernels.attention.errors import KernelRefuses
+from edgewise.kernels.attention.triton import decoding as triton_decoding
 
 KERNEL = "triton_decoding"
 CASES = [  # graph, offset, queries, heads that share keys

@@ -15,11 +15,11 @@ from edgewise.kernels.attention import (
     choose,
     dense,
     prepare,
-    triton_passes,
     union,
 )
 from edgewise.kernels.attention.contract import touched_blocks
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS
+from edgewise.kernels.attention.triton import passes as triton_passes
 
 pytest.importorskip("triton")
 N = 16_384
@@ -84,7 +84,7 @@ def test_another_stride_compiles_no_other_score():
     """How far apart the tokens of a class are is a number that kernels read."""
     from edgewise.graphs import causal, strided
     from edgewise.kernels.attention import permuted
-    from edgewise.kernels.attention.triton_score import functions, spaced
+    from edgewise.kernels.attention.triton.score import functions, spaced
     from edgewise.scores import I, J, S, alibi
 
     score, found = (S + alibi(2)).node, []

@@ -10,7 +10,7 @@ from triton import compile as compiled
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from edgewise.kernels.attention.triton_score import functions
+from edgewise.kernels.attention.triton.score import functions
 from edgewise.kernels.edges import triton_attention_kernels as attention
 from edgewise.kernels.edges import triton_segment_kernels as segments
 from edgewise.scores import relative, softcap

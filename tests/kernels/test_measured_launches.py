@@ -6,9 +6,10 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed")
 
 from edgewise.graphs import bigbird, causal, global_tokens, window
-from edgewise.kernels.attention import Case, choose, triton_passes
-from edgewise.kernels.attention.triton_lists import LAYERS, ONE
-from edgewise.kernels.attention.triton_passes import BackwardPass, ForwardPass
+from edgewise.kernels.attention import Case, choose
+from edgewise.kernels.attention.triton import passes as triton_passes
+from edgewise.kernels.attention.triton.lists import LAYERS, ONE
+from edgewise.kernels.attention.triton.passes import BackwardPass, ForwardPass
 
 N = 4096
 GRAPHS = [

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from edgewise.graphs import window
-from edgewise.kernels.attention import attention, triton_blocks
+from edgewise.kernels.attention import attention
 from edgewise.kernels.attention.contract import Case
 from edgewise.kernels.attention.errors import KernelRefuses
+from edgewise.kernels.attention.triton import blocks as triton_blocks
 
 FILES = ["triton_checks.py", "edges_triton_checks.py", "decoding_triton_checks.py"]
 

@@ -14,14 +14,15 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from edgewise.graphs import window
-from edgewise.kernels.attention import triton_block_kernels as kernels
-from edgewise.kernels.attention import triton_decoding, triton_passes
-from edgewise.kernels.attention import triton_decoding_kernels as decoding
 from edgewise.kernels.attention.contract import Case
-from edgewise.kernels.attention.triton_launch import width
-from edgewise.kernels.attention.triton_lists import BITS, LAYERS, ONE
-from edgewise.kernels.attention.triton_passes import block_of, launch_options, precision_of
-from edgewise.kernels.attention.triton_score import functions
+from edgewise.kernels.attention.triton import block_kernels as kernels
+from edgewise.kernels.attention.triton import decoding as triton_decoding
+from edgewise.kernels.attention.triton import decoding_kernels as decoding
+from edgewise.kernels.attention.triton import passes as triton_passes
+from edgewise.kernels.attention.triton.launch import width
+from edgewise.kernels.attention.triton.lists import BITS, LAYERS, ONE
+from edgewise.kernels.attention.triton.passes import block_of, launch_options, precision_of
+from edgewise.kernels.attention.triton.score import functions
 from edgewise.scores import S as S_
 from edgewise.scores.library import alibi, relative, softcap
 from edgewise.scores.nodes import S

@@ -10,8 +10,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 from triton import knobs
 from triton.backends.nvidia.driver import wrap_handle_tensordesc
 
-from edgewise.kernels.attention import triton_launch
-from edgewise.kernels.attention.triton_launch import (
+from edgewise.kernels.attention.triton import launch as triton_launch
+from edgewise.kernels.attention.triton.launch import (
     Launch,
     Launches,
     described,

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from edgewise.graphs import bigbird, causal, documents, global_tokens, strided, window
-from edgewise.kernels.attention.triton_lists import LAYERS, ONE, tile_lists
+from edgewise.kernels.attention.triton.lists import LAYERS, ONE, tile_lists
 from edgewise.layouts.tiling import FULL
 
 GRAPHS = [

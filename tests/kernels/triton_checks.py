@@ -15,16 +15,12 @@ from cases import (
 )
 
 from edgewise.graphs import bigbird, cache, causal, documents, global_tokens, grid, strided, window
-from edgewise.kernels.attention import (
-    attention,
-    case_of,
-    tiled,
-    triton_blocks,
-    triton_lists,
-    triton_passes,
-)
+from edgewise.kernels.attention import attention, case_of, tiled
 from edgewise.kernels.attention.errors import KernelRefuses, SecondDerivative
-from edgewise.kernels.attention.triton_launch import Launch
+from edgewise.kernels.attention.triton import blocks as triton_blocks
+from edgewise.kernels.attention.triton import lists as triton_lists
+from edgewise.kernels.attention.triton import passes as triton_passes
+from edgewise.kernels.attention.triton.launch import Launch
 from edgewise.kernels.edges import index
 from edgewise.scores import relative
 

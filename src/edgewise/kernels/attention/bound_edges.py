@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgewise.kernels.attention.contract import NO_TERMS, Case, Terms
 from edgewise.kernels.attention.terms import edges_of
-from edgewise.kernels.attention.triton_launch import (
+from edgewise.kernels.attention.triton.launch import (
     Floats,
     Launch,
     Launches,
@@ -58,7 +58,7 @@ class EdgeForward:
     """The launches of a forward pass, for tensors of some strides."""
 
     def __init__(self, case: Case, lead: tuple[int, ...], q: Tensor, k: Tensor, v: Tensor) -> None:
-        from edgewise.kernels.attention import triton_parts_kernels
+        from edgewise.kernels.attention.triton import parts_kernels as triton_parts_kernels
         from edgewise.kernels.edges import triton_attention_kernels
 
         call = _call(case, q, k, v)
@@ -108,7 +108,7 @@ class EdgeBackward:
         self, case: Case, lead: tuple[int, ...],
         q: Tensor, k: Tensor, v: Tensor, out: Tensor, dout: Tensor,
     ) -> None:  # fmt: skip
-        from edgewise.kernels.attention.triton_parts_kernels import add_up
+        from edgewise.kernels.attention.triton.parts_kernels import add_up
         from edgewise.kernels.edges import triton_attention_kernels as kernels
 
         call, (g, found) = _call(case, q, k, v), _readable(dout, out)

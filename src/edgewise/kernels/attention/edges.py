@@ -30,7 +30,7 @@ from edgewise.kernels.attention.terms import (
     on_edges,
     places,
 )
-from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
+from edgewise.kernels.attention.triton.score import Packed, functions, unit_of
 from edgewise.kernels.edges import numba_attention, reference, triton_attention
 from edgewise.kernels.edges.attention import TERMS, Inputs
 from edgewise.kernels.kernel_choices import no_numba, no_triton

@@ -16,7 +16,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.causal import causal
 from edgewise.graphs.patterns.full import full
 from edgewise.graphs.residues import ResidueGroup, residue_groups, symbolic_step
-from edgewise.kernels.attention import dense, triton_blocks
+from edgewise.kernels.attention import dense
 from edgewise.kernels.attention.contract import (
     Case,
     Grads,
@@ -29,6 +29,7 @@ from edgewise.kernels.attention.contract import (
 )
 from edgewise.kernels.attention.flash import flash, flash_backward
 from edgewise.kernels.attention.terms import TermGrads
+from edgewise.kernels.attention.triton import blocks as triton_blocks
 from edgewise.layouts import Rows, by_residue, common_step
 from edgewise.scores.nodes import Call, I, J, Leaf, Node, Number, by_distance, replaced
 

@@ -20,13 +20,13 @@ from edgewise.kernels.attention import (
     slabs,
     sliced,
     tiled,
-    triton_blocks,
-    triton_decoding,
     union,
 )
 from edgewise.kernels.attention.contract import Case, Implementation, cached_by_case
 from edgewise.kernels.attention.edges import csr, gather, triton_csr
 from edgewise.kernels.attention.errors import KernelRefuses, NoKernel, UnknownKernel
+from edgewise.kernels.attention.triton import blocks as triton_blocks
+from edgewise.kernels.attention.triton import decoding as triton_decoding
 
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
     empty,

@@ -16,7 +16,7 @@ from torch import Tensor
 from edgewise.graphs.by_blocks import ByBlocks
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.grid import grid_product
-from edgewise.kernels.attention import blocks, triton_blocks
+from edgewise.kernels.attention import blocks
 from edgewise.kernels.attention.contract import (
     Case,
     Grads,
@@ -25,6 +25,7 @@ from edgewise.kernels.attention.contract import (
     Terms,
     cached_by_case,
 )
+from edgewise.kernels.attention.triton import blocks as triton_blocks
 from edgewise.layouts.boxes import BoxCells, BoxOrder
 from edgewise.scores.nodes import I, J, walk
 

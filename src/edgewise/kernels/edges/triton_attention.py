@@ -166,7 +166,7 @@ def _forward(inputs: Inputs, score: ScoreCode) -> tuple[Tensor, Tensor, Tensor, 
 
 def _merge(results: tuple[Tensor, ...], partial: list[Tensor], csr: SplitCSR) -> None:
     """The parts of split rows, weighted by their shares of the sum of exponentials."""
-    from edgewise.kernels.attention import triton_parts_kernels
+    from edgewise.kernels.attention.triton import parts_kernels as triton_parts_kernels
 
     out, lse, plus, above = results
     triton_parts_kernels.merge[len(csr.split), len(out)](
@@ -298,7 +298,7 @@ def additive_attention_backward(
 
 
 def _add_up(out: Tensor, part: Tensor, csr: SplitCSR) -> None:
-    from edgewise.kernels.attention import triton_parts_kernels
+    from edgewise.kernels.attention.triton import parts_kernels as triton_parts_kernels
 
     triton_parts_kernels.add_up[len(csr.split), len(out)](
         out, part, csr.split, csr.split_ptr, csr.segments, csr.slots,

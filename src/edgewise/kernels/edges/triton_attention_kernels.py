@@ -2,7 +2,7 @@
 
 One program is one piece of a row (or column) for H heads, which lie side by side in memory where
 rows come first: a key is then read in one go. Terms of edges are read where they exist. KIND
-is that of the score: a dot product, of which a function of Triton may be taken (`triton_score`),
+is that of the score: a dot product, of which a function of Triton may be taken (`attention.triton.score`),
 or an additive one, of numbers or with a vector.
 """
 
@@ -11,7 +11,7 @@ or an additive one, of numbers or with a vector.
 import triton
 import triton.language as tl
 
-from edgewise.kernels.attention.triton_parts_kernels import NUMBERS as COUNTS
+from edgewise.kernels.attention.triton.parts_kernels import NUMBERS as COUNTS
 
 DOT, NUMBERS, VECTOR = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 LOG2E, LN2 = tl.constexpr(1.4426950408889634), tl.constexpr(0.6931471805599453)

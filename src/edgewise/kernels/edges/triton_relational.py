@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.kernels.attention.triton_launch import Launch, Launches
+from edgewise.kernels.attention.triton.launch import Launch, Launches
 from edgewise.kernels.edges.index import EdgeIndex, SplitCSR
 from edgewise.kernels.edges.relational import RelationalInputs, merged, operations, steps_of, summed
 from edgewise.kernels.edges.triton_segments import work

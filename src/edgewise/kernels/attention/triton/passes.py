@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.attention.contract import Case, cached_by_case
-from edgewise.kernels.attention.triton_launch import (
+from edgewise.kernels.attention.triton.launch import (
     Empty,
     Floats,
     Launch,
@@ -23,8 +23,8 @@ from edgewise.kernels.attention.triton_launch import (
     readable,
     width,
 )
-from edgewise.kernels.attention.triton_lists import Lists, tile_lists
-from edgewise.kernels.attention.triton_score import functions
+from edgewise.kernels.attention.triton.lists import Lists, tile_lists
+from edgewise.kernels.attention.triton.score import functions
 from edgewise.scores.nodes import S
 
 BLOCK = 64
@@ -135,8 +135,8 @@ class ForwardPass(BlockPasses):
     def __init__(
         self, case: Case, shape: Shape, tokens_first: tuple[bool, ...], device: str
     ) -> None:
-        from edgewise.kernels.attention import triton_block_kernels as kernels
-        from edgewise.kernels.attention import triton_parts_kernels as parts
+        from edgewise.kernels.attention.triton import block_kernels as kernels
+        from edgewise.kernels.attention.triton import parts_kernels as parts
 
         super().__init__(case, shape, block_of(case, "forward"), device)
         rows, (batch, heads, _) = self.tiles.rows, shape
@@ -194,8 +194,8 @@ class BackwardPass(BlockPasses):
     def __init__(
         self, case: Case, shape: Shape, tokens_first: tuple[bool, ...], device: str
     ) -> None:
-        from edgewise.kernels.attention import triton_block_kernels as kernels
-        from edgewise.kernels.attention import triton_parts_kernels as parts
+        from edgewise.kernels.attention.triton import block_kernels as kernels
+        from edgewise.kernels.attention.triton import parts_kernels as parts
 
         super().__init__(case, shape, block_of(case, "backward"), device)
         (batch, heads, keys), n, m, d, dv = shape, case.n, case.m, case.d, case.dv

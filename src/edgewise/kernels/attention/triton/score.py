@@ -85,7 +85,7 @@ def _compiled(score: Node) -> Functions:
     text = source(score)
     file = f"<edgewise score {digest(score)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    from edgewise.kernels.attention.triton_parts_kernels import added, added_by_distance
+    from edgewise.kernels.attention.triton.parts_kernels import added, added_by_distance
 
     names: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": "edgewise.compiled_scores"}
     names |= {"added": added, "added_by_distance": added_by_distance}

@@ -10,7 +10,7 @@ head r % group, so that every key is read once for all of them.
 import triton
 import triton.language as tl
 
-from edgewise.kernels.attention.triton_block_kernels import LN2, LOG2E
+from edgewise.kernels.attention.triton.block_kernels import LN2, LOG2E
 
 COUNTS = ["runs", "n", "m", "keys", "group", "chunk", "splits", "sbh", "sbn", "sbm"]
 

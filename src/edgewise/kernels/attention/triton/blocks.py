@@ -11,21 +11,21 @@ from torch import Tensor
 from edgewise.kernels.attention.autograd import Direct
 from edgewise.kernels.attention.block_counts import at_least, exactly
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
-from edgewise.kernels.attention.triton_launch import (
+from edgewise.kernels.attention.triton.launch import (
     Launches,
     empty_on,
     has_readable_strides,
     is_current,
     readable,
 )
-from edgewise.kernels.attention.triton_passes import (
+from edgewise.kernels.attention.triton.passes import (
     BackwardPass,
     Shape,
     backward_pass,
     block_of,
     forward_pass,
 )
-from edgewise.kernels.attention.triton_score import Packed, unit_of
+from edgewise.kernels.attention.triton.score import Packed, unit_of
 from edgewise.kernels.kernel_choices import no_triton
 
 if TYPE_CHECKING:

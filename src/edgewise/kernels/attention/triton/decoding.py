@@ -13,7 +13,6 @@ from torch import Tensor
 
 from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import triton_blocks
 from edgewise.kernels.attention.autograd import Direct
 from edgewise.kernels.attention.contract import (
     NO_TERMS,
@@ -23,11 +22,12 @@ from edgewise.kernels.attention.contract import (
     Terms,
     cached_by_case,
 )
-from edgewise.kernels.attention.triton_blocks import BoundPasses
-from edgewise.kernels.attention.triton_launch import on_device_of, width
-from edgewise.kernels.attention.triton_lists import on_device
-from edgewise.kernels.attention.triton_passes import precision_of
-from edgewise.kernels.attention.triton_score import Packed, functions
+from edgewise.kernels.attention.triton import blocks as triton_blocks
+from edgewise.kernels.attention.triton.blocks import BoundPasses
+from edgewise.kernels.attention.triton.launch import on_device_of, width
+from edgewise.kernels.attention.triton.lists import on_device
+from edgewise.kernels.attention.triton.passes import precision_of
+from edgewise.kernels.attention.triton.score import Packed, functions
 from edgewise.kernels.kernel_choices import no_triton
 from edgewise.layouts import Rows
 from edgewise.layouts.ragged import Ints
@@ -149,7 +149,7 @@ class Decoding:
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
         """Of q (batch, heads, n, d), k and v (batch, key heads, m, ...): the output, and the
         log-sum-exp."""
-        from edgewise.kernels.attention import triton_decoding_kernels as kernels
+        from edgewise.kernels.attention.triton import decoding_kernels as kernels
 
         case, (batch, heads, n, _), keys = self.case, q.shape, k.shape[1]
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))

@@ -17,7 +17,7 @@ walked in one loop, because ptxas runs the products of two loops one after the o
 import triton
 import triton.language as tl
 
-from edgewise.kernels.attention.triton_parts_kernels import NUMBERS, cells, parted, strided
+from edgewise.kernels.attention.triton.parts_kernels import NUMBERS, cells, parted, strided
 from edgewise.kernels.edges.triton_attention_kernels import survives
 
 LOG2E = tl.constexpr(1.4426950408889634)
