@@ -2,8 +2,8 @@
 
 One program is one piece of a row (or column) for H heads, which lie side by side in memory where
 rows come first: a key is then read in one go. Terms of edges are read where they exist. KIND
-is that of the score: a dot product, of which a function of Triton may be taken (`attention.triton.score`),
-or an additive one, of numbers or with a vector.
+is that of the score: a dot product, of which a function of Triton may be taken, or an additive
+one, of numbers or with a vector.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,import-untyped,untyped-decorator"

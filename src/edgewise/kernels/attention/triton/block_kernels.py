@@ -1,6 +1,6 @@
 """Flash attention over lists of blocks, in Triton. Imported only by the function that launches it.
 
-One program is one item (triton_lists) of one head: it keeps its rows (or columns) in registers
+One program is one item (`lists`) of one head: it keeps its rows (or columns) in registers
 and walks through its list. What is read by tiles are descriptors of (batch, heads, tokens,
 features) for the copy engine of the chip, with zeros beyond the last token, and beyond the last
 feature: D and DV of them lie in tiles of WD and WV, powers of two. What is written has
