@@ -3,6 +3,7 @@
 import math
 
 import torch
+from gradients import assert_equal_with_gradients
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as f
@@ -76,18 +77,6 @@ def recalled(w, k, x, rows):
     return (q @ key.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v
 
 
-def assert_same(model, ours, theirs):
-    """Values, and the gradients of all weights."""
-    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
-    leaves = [p for p in model.parameters() if p.requires_grad]
-    direction = torch.randn_like(theirs)
-    found = torch.autograd.grad((ours * direction).sum(), leaves, allow_unused=True)
-    expected = torch.autograd.grad((theirs * direction).sum(), leaves, allow_unused=True)
-    for leaf, a, b in zip(leaves, found, expected, strict=True):
-        a, b = (torch.zeros_like(leaf) if g is None else g for g in (a, b))
-        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
-
-
 @few
 @given(st.integers(0, 4), st.lists(st.integers(4, 7), max_size=2), st.integers(1, 5))
 def test_transformer_xl(m, segments, last):
@@ -101,7 +90,7 @@ def test_transformer_xl(m, segments, last):
         inputs = {"token": numbers(token), "memory": memory}
         theirs, read = xl(model.weight, config, token, memory)
         both = model(**inputs)
-        assert_same(model, both["logits"], theirs)
+        assert_equal_with_gradients(model, both["logits"], theirs)
         found = both["states"].data.unflatten(1, (3, n))
         torch.testing.assert_close(found, read, rtol=1e-10, atol=1e-10)
         memory = found[:, :, n - m :].detach()
@@ -130,7 +119,7 @@ def test_compressive(m, rate, steps, last, seed):
         token = torch.randint(0, 9, (2, n))
         inputs = {"token": numbers(token), "memory": memory, "compressed": compressed}
         theirs, read = xl(model.weight, config, token, torch.cat([compressed, memory], 2))
-        assert_same(model, model(**inputs), theirs)
+        assert_equal_with_gradients(model, model(**inputs), theirs)
         if memory.shape[2] and each:
             made = []
             for k in range(2):
@@ -187,4 +176,6 @@ def test_adaptive_span(n, span, ramp, seed):
         for k in range(2):  # some beyond what is allowed, below 0 or above the span
             model.weight(f"layer.{k}.span").uniform_(-1, span + 1)
     token = torch.randint(0, 9, (2, n))
-    assert_same(model, model(token=numbers(token)), spanned(model.weight, config, token))
+    assert_equal_with_gradients(
+        model, model(token=numbers(token)), spanned(model.weight, config, token)
+    )

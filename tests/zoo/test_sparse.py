@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from gradients import assert_equal_with_gradients
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as f
@@ -64,15 +65,9 @@ def test_fixed_is_the_paper_s(n, step, width):
 def _assert_equal(n: int, config: sparse.Config) -> None:
     torch.manual_seed(n)
     model = sparse.program(config).compile(R.logits, seed=0, dtype=torch.float64)
-    names = list(sparse.program(config).weights())
-    weights = {name: model.weight(name) for name in names}
+    weights = {name: model.weight(name) for name in sparse.program(config).weights()}
     token = torch.randint(0, 9, (2, n))
     ours, theirs = model(token=numbers(token)), written(config, weights, token)
-    torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-9)
-    direction = torch.randn_like(theirs)
-    a = torch.autograd.grad((ours * direction).sum(), list(weights.values()))
-    b = torch.autograd.grad((theirs * direction).sum(), list(weights.values()))
-    for name, one, other in zip(names, a, b, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-8, msg=name)
+    assert_equal_with_gradients(model, ours, theirs)
     found = model.explain(json=True, stage="passes", token=numbers(token))
     assert not found["passes"]["not fused"]
