@@ -466,7 +466,7 @@ class Execution(torch.nn.Module):
         return (step, values) if step.masked else None
 
     def _grounded(self, data: Data) -> dict[str, Tensor]:
-        """Dense values that were grounded, in the precision and on the device of now."""
+        """Dense values that were grounded, in the current precision and on the current device."""
         unit = self._one
         return {
             name: value if _is_current(value, unit) else _current(value, unit)

@@ -161,7 +161,7 @@ def _solved(model: Model, step: Step, values: Mapping[str, Tensor], sample: int)
 
 
 def _weights(model: Model, program: Program) -> dict[str, Tensor]:
-    """The weights of now that rules use; others belong to what selections compute."""
+    """The current weights that rules use; others belong to what selections compute."""
     used = {w.name for statement in program.statements for w in weights_of(statement)}
     return {name: model.weight(name).detach() for name in model._paths if name in used}
 
@@ -230,7 +230,7 @@ def _pairs(step: AttentionStep | RelationalStep) -> int:
 
 
 def _facts(model: Model, step: Step, values: Mapping[str, Tensor], sample: int) -> dict[str, Table]:
-    """The data of one sample, with the weights of now."""
+    """The data of one sample, with the current weights."""
     weights = {name: model.weight(name).detach() for name in model._paths}
     found = {}
     for name, source in step.prepared.sources.items():

@@ -49,7 +49,7 @@ MOST_GROUNDED = 16  # selections for which a grounding is held
 class DecidedByValues(EdgewiseError):
     """Comparisons of values and `argmin_agg` decide at every step which groundings there are, so
     there is no one graph of tensor operations to compile, export or append to. Calls, wanted rows,
-    mini-batches and edits (`updating`) decide anew each time."""
+    mini-batches and edits (`updating`) decide each time."""
 
     code = "decided-by-values"
     example = """\
@@ -198,7 +198,7 @@ class Selecting(Model):
         return found if data.want is None else found.wanting(data.want), own
 
     def _of_batch(self, batch: Batch, inputs: Mapping[str, Any]) -> Data:
-        """The part of a batch of what is grounded on the selections of now."""
+        """The part of a batch of what is grounded on its current selections."""
         demand = batch.demand
         assert demand is not None
         assert isinstance(demand.origin, SelectedData)
@@ -213,7 +213,7 @@ class Selecting(Model):
     def _selected(
         self, data: SelectedData, step: Mapping[str, Any], in_parts: bool = False
     ) -> Data:
-        """What is grounded on the selections of now; joined when its parts are, if `in_parts`."""
+        """What is grounded on the current selections; joined when its parts are, if `in_parts`."""
         selected: Selected = {}
         sides: list[Relation] = []
         for at, (name, model) in enumerate(self.parts):
@@ -264,7 +264,7 @@ class Selecting(Model):
         return data.grounded[key]
 
     def _share(self, model: Model) -> None:
-        """Give a model the weights, the mode, the precision and the device of now."""
+        """Give a model the current weights, mode, precision and device."""
         unit = self._one
         if model._one.dtype != unit.dtype or model._one.device != unit.device:
             model._buffers["_unit"] = torch.ones((), dtype=unit.dtype, device=unit.device)
@@ -304,7 +304,7 @@ class Selecting(Model):
         return held, more
 
     def _ready_plan(self, data: Data) -> None:
-        """A batch is decided when it is computed: by the weights of then."""
+        """A batch is decided when it is computed: by the weights at that time."""
 
     def updating(self, *, facts: Iterable[FactLike] = (), **inputs: InputLike) -> Updating:
         """Selections are relations like others, of which rows are added and removed."""

@@ -1,4 +1,4 @@
-"""`why` and `draw` on compiled models: the reference on one sample, with the weights of now."""
+"""`why` and `draw` on compiled models: the reference on one sample, with the current weights."""
 
 import pytest
 import torch

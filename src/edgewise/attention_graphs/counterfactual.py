@@ -135,7 +135,7 @@ def without(
     truncate: bool = False,
     **inputs: InputLike,
 ) -> Counterfactual:
-    """What a model gives without a token, an edge or a head, equal to computing all of it anew.
+    """What a model gives without a token, an edge or a head, equal to computing everything again.
 
     - removed: `token:3`, `edge:0,5,2` (layer, query, key) or `head:0,7` (layer, head), from 0.
 

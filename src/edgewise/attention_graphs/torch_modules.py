@@ -117,7 +117,7 @@ def _of_ours(
         return None
     for term in ("edge_key", "mesh"):
         if options.get(term) is not None:
-            raise NoAttention(f"`{name}` attends with `{term}`", caller(), "leave it out to look")
+            raise NoAttention(f"`{name}` attends with `{term}`", caller(), "leave it out")
     q, k = (x if x.ndim > 3 else x[(None,) * (4 - x.ndim)] for x in (q, k))
     pairs: Any = full() if graph is None else graph
     edges = {term: options.get(term) for term in ("edge_bias", "edge_scale")}

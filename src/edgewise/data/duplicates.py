@@ -1,4 +1,4 @@
-"""Rows with the same keys, made one; sorted by keys, so the order of a source does not matter."""
+"""Rows with equal keys are merged, and sorted by key: the order of a source does not matter."""
 
 from __future__ import annotations
 

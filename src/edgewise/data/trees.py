@@ -205,7 +205,7 @@ def to_conllu(found: Sequence[DependencyTree]) -> str:
     """Sentences as text; fields that are not known are `_`.
 
     Of a sentence that was read, every other line and field is kept, but for enhanced dependencies
-    where the tree is another.
+    where the tree differs.
 
     >>> tree = DependencyTree(["she", "reads"], ["PRON", "VERB"], [2, 0], ["nsubj", "root"])
     >>> to_conllu([tree]).splitlines()[1].split("\\t")[:4]

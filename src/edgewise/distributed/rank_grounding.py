@@ -38,7 +38,7 @@ from edgewise.physical.value_shapes import Shapes
 from edgewise.physical.weights import like
 
 DIMENSIONS = 8  # at most, of a shape and its length
-ONE_RULE = ("find patterns", "fuse attention", *INLINING)  # passes that write rules anew
+ONE_RULE = ("find patterns", "fuse attention", *INLINING)  # passes that rewrite rules
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,7 +54,7 @@ def runs(
 
 
 def _change(holds: Callable[[Tensor], Tensor], first: Tensor, high: int) -> Tensor:
-    """The first rank from `first` on whose truth is another, or `high`, by bisection."""
+    """The first rank from `first` on whose truth differs, or `high`, by bisection."""
     same, other = first, torch.full_like(first, high)
     if not first.numel() or int(first.max()) >= high:
         return other

@@ -205,7 +205,7 @@ class GroundedBatch:
 
 
 def _version(item: Any) -> tuple[int, ...]:
-    """What changes if a tensor, or one of a list, is another or is changed in place."""
+    """What changes if a tensor, or one of a list, is replaced or changed in place."""
     parts = item if isinstance(item, list | tuple) else (item,)
     return tuple(number for part in parts for number in (id(part), getattr(part, "_version", 0)))
 

@@ -167,7 +167,7 @@ class Data:
                 self.volatile |= {name}
 
     def watch(self, name: str, live: Live) -> None:
-        """Take the values of now to be constant, until they are written into."""
+        """Take the current values to be constant, until they are written into."""
         self._seen[name] = live, live.mark
 
     def _forget_oldest(self, more: int) -> None:

@@ -14,7 +14,7 @@ Path = tuple[str, ...]
 
 
 class WeightsChanged(EdgewiseError):
-    """What is cached was computed with the weights of then; with others it would be wrong."""
+    """What is cached was computed with earlier weights, so it would be wrong with these."""
 
     code = "weights-changed"
     example = """\

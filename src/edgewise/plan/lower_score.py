@@ -91,7 +91,7 @@ def dots_in(rule: nodes.Rule, key: str, computed: frozenset[str]) -> list[Dot]:
 
 
 def additive(rule: nodes.Rule, key: str) -> Additive | None:
-    """The score of a rule as additive attention, as in GAT and GATv2; None if it is another.
+    """The score of a rule as additive attention, as in GAT and GATv2; None if it is not.
 
     >>> from edgewise.language import F, R, V
     >>> rule = (R.w(V.I, V.J) <= (R.l(V.I), R.r(V.J))) | [F.sum, F.leaky_relu(0.2)]

@@ -201,7 +201,7 @@ class _LayerCut:
         for weight in weights(rule):
             if term is None:
                 if weight.name in self.cuts:
-                    raise self._refused(f"the weight `{weight.name}` is another rule's too", "")
+                    raise self._refused(f"the weight `{weight.name}` is in another rule too", "")
             elif term in weight.keys:
                 if weight.value is not None or weight.name is None:
                     raise self._refused(f"`{rule.head.relation}` has numbers for each head", "")

@@ -22,7 +22,7 @@ def prune(model: AnyModel, heads: Heads) -> AnyModel:
     """The model without some heads: `{layer: [head, ...]}`, both counted from 0.
 
     It equals the model in which those heads give 0, values and gradients, and has the weights of
-    the others only; they are counted anew. Layers may keep different numbers of heads, or none:
+    the others only; they are renumbered. Layers may keep different numbers of heads, or none:
     then attention adds nothing, and its bias stays. Heads that share keys and values go together.
     The layers of a compiled model are those that have heads.
 

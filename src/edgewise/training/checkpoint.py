@@ -120,7 +120,7 @@ def read(root: Path, step: int) -> TrainingState:
     if kind not in FORMATS or written != step:
         raise broken(path, f"format {kind} and step {written}, expected {FORMAT} and {step}")
     if kind == FORMAT and manifest.pop("hash", "") != _own_hash(manifest):
-        raise broken(path, f"`{MANIFEST}` was changed: its hash is another")
+        raise broken(path, f"`{MANIFEST}` was changed: its hash differs")
     found = {}
     for name in (MODEL, OPTIMISER, *((AVERAGE,) if AVERAGE in files else ())):
         try:

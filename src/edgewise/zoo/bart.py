@@ -34,7 +34,7 @@ class Config(transformer.Config):
 
     - normed: embeddings are normed. scaled: embeddings of words are multiplied by √size.
     - activation_dropout: of hidden layers, by default as of rows.
-    - source_vocabulary: words of the source, where they are others than those of the target.
+    - source_vocabulary: words of the source, where they differ from those of the target.
     """
 
     vocabulary: int = 50_265

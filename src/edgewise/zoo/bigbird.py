@@ -34,7 +34,7 @@ from edgewise.zoo.parts import Statements
 class Config(bert.Config):
     """`variant`: `uniform` draws random blocks with `seed`, `hf_eval` repeats block 0.
 
-    A `graph` takes the place of the blocks.
+    A `graph` replaces the blocks.
     """
 
     vocabulary: int = 50_358

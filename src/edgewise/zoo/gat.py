@@ -88,7 +88,7 @@ def network(config: Network) -> Program:
 
 
 def of_layer(config: Network, layer_: Callable[..., Statements]) -> Program:
-    """The network of a layer with heads, whose number in the last layer is another."""
+    """The network of a layer with heads, whose number differs in the last layer."""
 
     def made(x: Atom, inputs: int, outputs: int, last: bool) -> Statements:
         heads = config.last_heads if last else config.heads

@@ -44,7 +44,7 @@ class Config(block.Block):
     - rotated: how many features of a head are rotated, by default all.
     - biases: the projections with a bias, of `q`, `k`, `v`, `attended`, `gate`, `up`, `out`.
     - window: in the layers `local` a token attends to the last `window` tokens, itself included;
-      their rotary base is `local_base`, if that is another.
+      their rotary base is `local_base`, if it differs.
     - cap: scores are cap · tanh(score / cap).
     - qk_norm: queries and keys are normed; post_norm: what a sublayer gives is, too.
     - shifted: the gain of a norm is 1 + weight. scaled: embeddings are multiplied by √size.

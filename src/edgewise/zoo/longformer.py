@@ -30,7 +30,7 @@ from edgewise.zoo.parts import Statements, head_size
 class Config(bert.Config):
     """The first `tokens` are global; each token attends to `radius` keys on each side.
 
-    A `graph` takes the place of the window and the columns of the global tokens.
+    A `graph` replaces the window and the columns of the global tokens.
     """
 
     vocabulary: int = 50_265

@@ -26,7 +26,7 @@ from edgewise.zoo import gpt2
 
 @dataclass(frozen=True)
 class Config(gpt2.Config):
-    """`layers` is even: half of them are near, half far; a `graph` takes the place of both."""
+    """`layers` is even: half of them are near, half far; a `graph` replaces both."""
 
     layers: int = 12
     activation: Function = F.gelu

@@ -140,7 +140,7 @@ def attention(
     """
     if positional or unknown:
         raise unknown_option(positional, unknown, OPTIONS)
-    # a mode looks on, such as that of `attention_graph`; what is lowered in a trace is symbols
+    # a `TorchFunctionMode` is active, such as that of `attention_graph`; a trace lowers symbols
     if has_torch_function_variadic(q, k, v) and not torch.compiler.is_compiling():
         every: dict[str, Any] = {"scale": scale, "bias": bias, "score": score, "mesh": mesh}
         every |= {"edge_bias": edge_bias, "edge_scale": edge_scale, "edge_key": edge_key}

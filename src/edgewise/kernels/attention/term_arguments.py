@@ -179,7 +179,7 @@ def constants_at(tables: tuple[Tensor, ...], device: torch.device) -> tuple[Tens
 
 
 def _copied(table: Tensor, device: torch.device) -> Tensor:
-    """A copy, which is made anew where the table is not what it was: its version does not count
+    """A copy, which is made again where the table is not what it was: its version does not count
     changes of `.data`."""
     copies = _COPIES.setdefault(table, {})
     before, copy = copies.get(device, (None, table))

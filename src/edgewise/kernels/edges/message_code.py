@@ -1,6 +1,6 @@
 """Machine code of messages: LLVM's, written from their expressions, one loop for each direction.
 
-Numba's loops would be compiled anew for each expression, in a second; here only the numbers of a
+Numba's loops would be compiled again for each expression, in a second; here only the numbers of a
 row are written out, which takes some milliseconds. A function is called as
 
     f(pointers, strides, width, first, last)

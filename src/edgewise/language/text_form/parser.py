@@ -232,7 +232,7 @@ def _end(cursor: Cursor, what: str, why: str) -> None:
 
 
 def _line(cursor: Cursor) -> list[nodes.Statement] | None:
-    """`h/1 [sum, tanh]`, `h/1 {3,1}`; None if this is another statement."""
+    """`h/1 [sum, tanh]`, `h/1 {3,1}`; None if this is a different statement."""
     first, start = cursor.token, cursor.position
     is_marked = first.kind == "^"
     if cursor.ahead(1 + is_marked).kind != "/":

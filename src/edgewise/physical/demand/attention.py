@@ -35,7 +35,7 @@ StepKind = TypeVar("StepKind", AttentionStep, RelationalStep)
 
 @dataclass(frozen=True, eq=False)
 class listed_rows(Pattern):
-    """The pairs of some rows: those of another pattern, numbered anew."""
+    """The pairs of some rows: those of another pattern, renumbered."""
 
     held: Rows
 

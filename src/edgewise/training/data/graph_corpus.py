@@ -38,7 +38,7 @@ class GraphCorpus:
     about. `names` are those of graphs, or of the nodes of one graph. `partitions` ways to divide
     graphs into batches are used in turn, so that a batch comes again and is grounded once; with 0
     every epoch has its own. A batch of nodes reads at most `neighbours[h]` edges of each node that
-    is h steps away from its nodes, drawn anew at every step; all of the graph if there are none.
+    is h steps away from its nodes, drawn again at every step; all of the graph if there are none.
     """
 
     graphs: Sequence[Graph]

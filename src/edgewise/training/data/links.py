@@ -24,7 +24,7 @@ class LinkCorpus(GraphCorpus):
     """`pairs` are all edges, the graph has those of the training part.
 
     A batch has edges and pairs without one, `negatives` for each; they are drawn `partitions`
-    times and then come again, so that they are grounded once. In ranking an edge stands beside
+    times and are then reused, so that they are grounded once. In ranking an edge stands beside
     `candidates` pairs with the same source.
     """
 
