@@ -10,6 +10,7 @@ from edgewise.data.pyg_graphs import from_pyg, typed_graph
 from edgewise.data.reading import read
 from edgewise.data.schema import Schema, column, days, one_hot, standard, table
 from edgewise.data.smiles import molecules
+from edgewise.data.tables_on_disk import on_disk
 from edgewise.data.trees import DependencyTree, conllu, sentences, to_conllu
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "laplacian",
     "molecules",
     "neuralogic",
+    "on_disk",
     "one_hot",
     "path_edges",
     "random_walk",

@@ -171,6 +171,26 @@ from edgewise import data
 data.from_networkx(networkx.path_graph(3))"""
 
 
+class MemoryLimit(EdgewiseError):
+    """A table on disk is joined in the memory that it was given; what does not fit is refused."""
+
+    code = "memory-limit"
+    example = """\
+from edgewise import data
+edges = data.on_disk({"edge": {"a": range(9), "b": range(9)}}, memory="100B")
+Program([R.h(V.X) <= R.edge(V.X, V.X), R.h(V.X) <= R.h(V.X)]).compile(R.h).ground(edge=edges)"""
+    instead = """\
+from edgewise import data
+edges = data.on_disk({"edge": {"a": range(9), "b": range(9)}}, memory="100MB")
+Program([R.h(V.X) <= R.edge(V.X, V.X)]).compile(R.h).ground(edge=edges)"""
+
+
+class DiskFull(EdgewiseError):
+    """What does not fit into memory is written to a temporary folder, which is then removed."""
+
+    code = "disk-full"
+
+
 class BadJoin(EdgewiseError):
     """DuckDB joins relations that are in files, with comparisons and negation."""
 

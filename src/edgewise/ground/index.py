@@ -77,8 +77,9 @@ class Keys:
 
     def length(self, position: int) -> int:
         """One more than the largest integer of a column."""
-        if not self.rows or self.ends[position][1] < STRINGS:
-            return max(self.ends[position][1] + 1, 0) if self.rows else 0
+        low, high = self.ends[position] if self.rows else (0, -1)
+        if high < STRINGS or low >= STRINGS:
+            return max(high + 1, 0) if high < STRINGS else 0
         column = self.keys[:, position]
         integers = column[column < STRINGS]
         return max(int(integers.max()) + 1, 0) if integers.numel() else 0

@@ -14,7 +14,17 @@ from torch import Tensor
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.graphs.checks import physical_memory
 from edgewise.ground import conditions
-from edgewise.ground.body import SAMPLES, Body, Literal, is_read, join_order, plain_terms
+from edgewise.ground.body import (
+    SAMPLES,
+    Body,
+    Literal,
+    is_read,
+    join_order,
+    ordered,
+    plain_terms,
+)
+from edgewise.ground.disk import KeysOnDisk
+from edgewise.ground.disk import split as split_body
 from edgewise.ground.grids import on_grid
 from edgewise.ground.groups import Lookups
 from edgewise.ground.halves import TwoSidedJoin, halves_of
@@ -38,7 +48,7 @@ from edgewise.ground.join import (
     over_limit,
     too_many_bytes,
 )
-from edgewise.ground.joiner import Joiner
+from edgewise.ground.joiner import Joiner, together
 from edgewise.ground.recorded import RecordedJoins
 from edgewise.ground.reduce import Reduced, reduced
 from edgewise.ground.steps import steps_of
@@ -205,6 +215,8 @@ class Grounder:
             indices = {at: self._of(atom) for at, atom in body.positive.items()}
             if first is not None and new is not None:
                 indices[first] = new
+            elif (found := self._on_disk(body, budget)) is not None:
+                return found
 
             def extend(at: int, found: Bindings) -> Bindings:
                 return self.extended(body, at, found, budget, indices.get(at))
@@ -234,6 +246,38 @@ class Grounder:
             if halves is None:
                 return some.restored(joiner(order, body.visible).run())
             return some.restored(TwoSidedJoin(body, halves, joiner, extend, budget).run())
+
+    def _on_disk(self, body: Body, budget: Budget) -> Bindings | None:
+        """The groundings of a body with atoms of tables on disk: joined there first."""
+        terms = {
+            at: self.coded(literal.terms)
+            for at, literal in enumerate(body.literals)
+            if isinstance(literal, nodes.Atom | nodes.SpecialAtom)
+        }
+        atoms = {at: a for at, a in enumerate(body.literals) if isinstance(a, nodes.Atom)}
+        indices = {at: self._of(atom) for at, atom in atoms.items()}
+        if not any(isinstance(index, KeysOnDisk) for index in indices.values()):
+            return None
+        join, rest = split_body(body, indices, terms)
+        if not join.atoms:
+            return None
+
+        def extend(at: int, found: Bindings) -> Bindings:
+            return self.extended(body, at, found, budget)
+
+        with join.table.joined(join) as found:
+            if not rest:
+                budget.check(found.count)
+                return found.all()
+            known = set(join.needed)
+            order = ordered(body, rest, known, indices.__getitem__)
+            keys = {at: (terms[at], i) for at, i in indices.items() if isinstance(i, Keys)}
+            steps = steps_of(body, order, indices.get, body.visible, known)
+            read = frozenset(at for at, literal in enumerate(body.literals) if is_read(literal))
+            options = extend, budget, self.lookups, body.visible
+            joiner = Joiner(steps, keys, read, *options)
+            every = (piece for chunk in found.chunks() for piece in joiner.after(chunk))
+            return together(every, budget)
 
     @contextmanager
     def _budget(self, body: Body) -> Iterator[Budget]:

@@ -104,5 +104,5 @@ def value_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def has_negative_keys(sources: Mapping[str, Source]) -> bool:
-    found = (s.index.keys for s in sources.values() if isinstance(s.index, Keys))
-    return any(bool((keys < 0).any()) for keys in found)
+    found = (s.index.ends for s in sources.values() if isinstance(s.index, Keys))
+    return any(low < 0 for ends in found for low, _ in ends)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller, counted, iterates, nearest, safe_repr
+from edgewise.ground.index import Constants
 from edgewise.inputs.errors import BadInput
 from edgewise.inputs.key_columns import (
     FRAMES,
@@ -20,6 +21,7 @@ from edgewise.inputs.key_columns import (
     combined,
     is_column,
     read_keys,
+    recoded,
     refuse_unread,
 )
 
@@ -101,6 +103,21 @@ class rows:
         if self.has_precision or values is None or not values.is_floating_point():
             return self
         return rows.of(self.keys, values.to(dtype), self.strings)
+
+    def with_own_keys(self) -> rows:
+        """The same with keys that later edits of the caller do not reach."""
+        return rows.of(self.keys.clone(), self.values, self.strings)
+
+    def renumbered(self, constants: Constants) -> rows:
+        """The same keys by the numbers that their strings have among these constants."""
+        if not self.strings:
+            return self
+        keys = recoded(self.keys, self.strings, constants.ranks)
+        return rows.of(keys, self.values, tuple(constants.strings))
+
+    def tensors(self) -> list[Tensor]:
+        """What is in memory."""
+        return [self.keys] if self.values is None else [self.keys, self.values]
 
 
 def _values(item: Any, keys: Tensor) -> Tensor:
@@ -266,10 +283,8 @@ def refuse_layout(tensor: Tensor, what: str) -> None:
 def parts(item: Input) -> Iterator[Tensor]:
     """The tensors of an input: keys are integers, values are floats."""
     match item:
-        case rows(keys=keys, values=values):
-            yield keys
-            if values is not None:
-                yield values
+        case rows():
+            yield from item.tensors()
         case ragged(samples=samples):
             for sample in samples:
                 if isinstance(sample, rows | Tensor):
@@ -286,8 +301,8 @@ def dense(inputs: Mapping[str, Input]) -> dict[str, Tensor]:
 def with_own_keys(item: Input) -> Input:
     """The input with keys of its own: they are joined once, later edits must not reach them."""
     match item:
-        case rows(keys=keys, values=values):
-            return rows.of(keys.clone(), values, item.strings)
+        case rows():
+            return item.with_own_keys()
         case ragged(samples=samples):
             return ragged([with_own_keys(sample) for sample in samples])
     return item

@@ -21,8 +21,8 @@ from edgewise.ground.index import Constants, Grid, pack
 from edgewise.ground.source import Source, refuse_mixed
 from edgewise.inputs.errors import BadInput
 from edgewise.inputs.facts import FactTable, FactTables, fact_rows, held_tensors
-from edgewise.inputs.key_columns import recoded
 from edgewise.inputs.kinds import Input, ragged, rows
+from edgewise.inputs.on_disk import rows_on_disk
 from edgewise.inputs.sources import (
     dense_source,
     fact_source,
@@ -137,10 +137,7 @@ def renumbered(item: Input, constants: Constants) -> Input:
     """The same keys by the numbers that strings have among these constants."""
     if isinstance(item, ragged):
         return ragged([renumbered(sample, constants) for sample in item.samples])
-    if not isinstance(item, rows) or not item.strings:
-        return item
-    keys = recoded(item.keys, item.strings, constants.ranks)
-    return rows.of(keys, item.values, tuple(constants.strings))
+    return item.renumbered(constants) if isinstance(item, rows) else item
 
 
 def strings(plan: Plan) -> Iterator[str]:
@@ -177,6 +174,8 @@ def value_lengths(plan: Plan, relation: str) -> set[int]:
 def _source(name: str, item: Input, arity: int, inner: set[int]) -> Source:
     if isinstance(item, ragged):
         return ragged_source(name, item, arity)
+    if isinstance(item, rows_on_disk):
+        return item.source(name, arity)
     if isinstance(item, rows):
         return rows_source(name, item, arity)
     return dense_source(name, item, arity, inner)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.ground.body import SAMPLE, SAMPLES
-from edgewise.ground.index import Grid, KeyOutOfRange, index_of
+from edgewise.ground.index import Grid, Index, KeyOutOfRange, Keys, index_of
 from edgewise.inputs.prepare import BoundPlan, closure
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
@@ -92,12 +92,23 @@ def _beyond(prepared: BoundPlan) -> Iterator[tuple[nodes.Atom, Tensor, Tensor, T
             for position, term in enumerate(atom.terms):
                 if term not in ends or not index.rows:
                     continue
-                column, end = index.column(position), ends[term]
+                end = ends[term]
+                if _inside(index, position, end):
+                    continue
+                column = index.column(position)
                 if len(end) > 1:
                     if atom.terms[0] != SAMPLE:
                         continue  # holds in every sample, also in those that are shorter
                     end = end[index.column(0)]
                 yield atom, (column < 0) | (column >= end), column, end
+
+
+def _inside(index: Index, position: int, end: Tensor) -> bool:
+    """Whether the ends of a column alone say that all of its keys are on an axis."""
+    if not isinstance(index, Keys) or not len(end):
+        return False
+    low, high = index.ends[position]
+    return low >= 0 and high < int(end.min())
 
 
 def _dense_axes(prepared: BoundPlan) -> dict[str, tuple[Tensor, ...]]:

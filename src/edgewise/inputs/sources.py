@@ -84,12 +84,17 @@ def rows_source(name: str, item: rows, arity: int) -> Source:
 
 
 def check_arity(name: str, item: rows, arity: int) -> None:
-    if item.keys.shape[0] != arity:
+    refuse_arity(name, tuple(item.keys.shape), arity)
+
+
+def refuse_arity(name: str, shape: tuple[int, ...], arity: int) -> None:
+    """Refuse keys, of this shape, of another number of terms than a relation has."""
+    if shape[0] != arity:
         help = f"give an integer tensor of shape ({arity}, rows)"
-        if item.keys.shape[1:] == (arity,):
+        if shape[1:] == (arity,):
             help += ": one row of keys for each term, so these transposed, `keys.T`"
         raise ArityMismatch(
-            f"`{name}` has {terms(arity)}, but the keys are {tuple(item.keys.shape)}",
+            f"`{name}` has {terms(arity)}, but the keys are {shape}",
             caller(),
             help,
         )

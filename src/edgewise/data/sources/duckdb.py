@@ -26,7 +26,7 @@ class DuckDB:
     def tables(self) -> dict[str, tuple[str, ...]]:
         query = "SELECT table_schema, table_name FROM information_schema.tables ORDER BY ALL"
         found = self.connection.execute(query).fetchall()
-        here = self.connection.execute("SELECT current_schema()").fetchone()[0]
+        ((here,),) = self.connection.execute("SELECT current_schema()").fetchall()
         names: dict[str, tuple[str, ...]] = {f"{a}.{b}": (a, b) for a, b in found}
         return names | {name: (schema, name) for schema, name in found if schema == here}
 
