@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 from torch import Tensor
 
 from edgewise import EdgewiseError, F, Program, R, V, W, pipeline, ragged, rows
+from edgewise.data import on_disk
 from edgewise.errors import EdgewiseWarning
 from edgewise.graphs import causal, window
 from edgewise.ground import magic_sets
@@ -266,6 +268,37 @@ def by_rows(trial: Trial) -> None:
             given[name] = rows(keys.T, torch.stack([tensors[at] for at in some]))
         else:
             left += some
+    facts = with_values([trial.facts[at] for at in left], [tensors[at] for at in left])
+    check(trial, model, model.ground(facts=facts, **given), tensors)
+
+
+def on_tables(trial: Trial) -> None:
+    """Relations as tables on disk, in any order of their keys; values of a table do not train."""
+    pytest.importorskip("duckdb", reason="duckdb is not installed")
+    tensors, random = leaves(trial.facts), trial.random()
+    model = model_of(trial)
+    given, left = {}, []
+    for name in sorted({f.relation for f in trial.facts}):
+        some = [at for at, f in enumerate(trial.facts) if f.relation == name]
+        random.shuffle(some)
+        values = [tensors[at].detach() for at in some]
+        columns = list(zip(*(trial.facts[at].terms for at in some), strict=True))
+        alike = all(len({type(key) for key in column}) == 1 for column in columns)
+        plain = alike and len({v.shape for v in values}) == 1 and values[0].ndim < 2
+        negative = any(isinstance(key, int) and key < 0 for column in columns for key in column)
+        if name not in model.inputs or not columns or not plain or negative:
+            left += some
+            continue
+        table = {f"k{at}": list(column) for at, column in enumerate(columns)}
+        held = []
+        if any(trial.facts[at].weight is not None for at in some):
+            held = [f"v{at}" for at in range(values[0].numel())]
+            table |= {v: [x.reshape(-1)[at].item() for x in values] for at, v in enumerate(held)}
+        given[name] = on_disk({name: table}, values=held)
+        for at, value in zip(some, values, strict=True):
+            tensors[at] = value
+    if not given:
+        raise Skipped("no tables")
     facts = with_values([trial.facts[at] for at in left], [tensors[at] for at in left])
     check(trial, model, model.ground(facts=facts, **given), tensors)
 
@@ -810,6 +843,7 @@ MODES: dict[str, Callable[[Trial], None]] = {
     "solve": solved,
     "dense": dense,
     "rows": by_rows,
+    "tables": on_tables,
     "ragged": ragged_facts,
     "want": wanted_rows,
     "want dense": wanted_of_dense,

@@ -77,6 +77,10 @@ class JoinWriter:
 
     def query(self, lead: Range | None = None) -> str:
         """All rows in order, or those with the first key in a range."""
+        return f"{self.rows(lead)} {'ORDER BY ALL' if self.columns else 'LIMIT 1'}"
+
+    def rows(self, lead: Range | None = None) -> str:
+        """The same in any order."""
         where = list(self.where)
         if lead is not None:
             place = self.places[self.join.needed[0]]
@@ -86,8 +90,7 @@ class JoinWriter:
         distinct = any(not a.places.keys() <= set(self.join.needed) for a in self.atoms)
         text = f"SELECT {'DISTINCT ' if distinct and shown else ''}{', '.join(shown) or '1 AS one'}"
         text += f" FROM {', '.join(f'{atom.source} AS {atom.alias}' for atom in self.atoms)}"
-        text += f" WHERE {' AND '.join(where)}" if where else ""
-        return f"{text} ORDER BY ALL" if shown else f"{text} LIMIT 1"
+        return f"{text} WHERE {' AND '.join(where)}" if where else text
 
     @property
     def columns(self) -> list[str]:
@@ -132,7 +135,9 @@ class JoinWriter:
             if into is not None and at not in self.join.read:
                 equal = [f"{one.places[name]} = {into.places[name]}" for name in shared]
                 where = " AND ".join(one.tests + equal) or "TRUE"
-                into.tests.append(f"EXISTS (SELECT 1 FROM {one.source} AS {one.alias} WHERE {where})")
+                into.tests.append(
+                    f"EXISTS (SELECT 1 FROM {one.source} AS {one.alias} WHERE {where})"
+                )
                 del atoms[at]
                 return True
         return False

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -36,6 +38,14 @@ LEAST = 32 << 20  # bytes that DuckDB needs for a join
 FULL = ("no space left", "file too large", "disk quota", "failed to offload")  # a disk, a quota
 
 
+class TableFolder:
+    """A folder that is removed with the last thing that uses it, or at exit."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.remove = finalize(self, rmtree, path, ignore_errors=True)
+
+
 @dataclass(frozen=True)
 class Workspace:
     """Where tables are joined: how many bytes that may add to the process, and a folder."""
@@ -43,10 +53,9 @@ class Workspace:
     memory: int
     folder: str | None
 
-    def new_folder(self) -> TemporaryDirectory[str]:
-        """A folder that is removed with the last thing that uses it, or at exit."""
+    def new_folder(self) -> TableFolder:
         try:
-            return TemporaryDirectory(prefix="edgewise-table-", dir=self.folder)
+            return TableFolder(Path(mkdtemp(prefix="edgewise-table-", dir=self.folder)))
         except OSError as problem:
             raise refused(problem, "a folder for the table", self.memory) from None
 
@@ -56,11 +65,13 @@ class Workspace:
         import duckdb
 
         try:
-            with TemporaryDirectory(prefix="edgewise-join-", dir=self.folder) as name:
-                with duckdb.connect() as connection:
-                    limit(connection, self.memory)
-                    connection.execute(f"SET temp_directory = {text(f'{name}/spilled')}")
-                    yield connection, Path(name)
+            with (
+                TemporaryDirectory(prefix="edgewise-join-", dir=self.folder) as name,
+                duckdb.connect() as connection,
+            ):
+                limit(connection, self.memory)
+                connection.execute(f"SET temp_directory = {text(f'{name}/spilled')}")
+                yield connection, Path(name)
         except (duckdb.Error, OSError) as problem:
             raise refused(problem, doing, self.memory) from None
 
@@ -120,21 +131,21 @@ class StoredTable:
 
     def __init__(
         self,
-        folder: TemporaryDirectory[str],
+        folder: TableFolder,
         work: Workspace,
         ends: list[tuple[int, int]],
         strings: tuple[str, ...],
         arity: int,
         rows: int,
     ) -> None:
-        self._folder = folder  # removed with the table
+        self.folder = folder  # removed with the table
         self.work, self.arity, self.rows, self.strings = work, arity, rows, strings
         self.ends = ends if rows else []
         self._renumbered: tuple[tuple[str, ...], StoredTable] | None = None
 
     @property
     def path(self) -> Path:
-        return Path(self._folder.name) / KEYS
+        return self.folder.path / KEYS
 
     @property
     def names(self) -> list[str]:
@@ -161,6 +172,10 @@ class StoredTable:
                 low = high
         return found
 
+    def remove(self) -> None:
+        """Remove the file; without this it goes with the table."""
+        self.folder.remove()
+
     def joined(self, join: TableJoin) -> AbstractContextManager[JoinedRows]:
         from edgewise.data.disk_joins import joined
 
@@ -185,7 +200,7 @@ class StoredTable:
             write(
                 connection,
                 f"SELECT {', '.join(shown)} FROM {parquet(self.path)} AS t{joins} ORDER BY ALL",
-                Path(folder.name) / KEYS,
+                folder.path / KEYS,
             )
         moved = dict(zip(old.tolist(), new.tolist(), strict=True))
         ends = [(moved.get(low, low), moved.get(high, high)) for low, high in self.ends]

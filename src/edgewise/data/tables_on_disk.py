@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 from edgewise.data.disk_table import (
     KEYS,
     StoredTable,
+    TableFolder,
     Workspace,
     chunks,
     limit,
@@ -85,14 +85,15 @@ def on_disk(
     work = Workspace(bytes_of(memory), None if folder is None else os.fspath(folder))
     _check_options(duplicates, values)
     held = work.new_folder()
-    raw = Path(held.name) / RAW
-    with _relation(source, table, work) as relation:
-        kinds = _kinds(relation, keys, values)
-        shown = [f"{_key(name, kind)} AS k{at}" for at, (name, kind) in enumerate(kinds.items())]
-        shown += [f"CAST({quoted(name)} AS DOUBLE) AS v{at}" for at, name in enumerate(values)]
-        relation.project(", ".join(shown)).write_parquet(str(raw))
-    with work.connection("copying the table") as (connection, _):
-        return _Copy(connection, work, held, list(kinds), list(values), duplicates).rows()
+    try:
+        with _relation(source, table, work) as relation:
+            kinds = _kinds(relation, keys, values)
+            _written(relation, kinds, values, held.path / RAW)
+        with work.connection("copying the table") as (connection, _):
+            return _Copy(connection, work, held, list(kinds), list(values), duplicates).rows()
+    except BaseException:
+        held.remove()
+        raise
 
 
 def bytes_of(memory: str) -> int:
@@ -125,9 +126,7 @@ def _check_options(duplicates: str, values: Sequence[str]) -> None:
 
 
 @contextmanager
-def _relation(
-    source: object, table: str | None, work: Workspace
-) -> Iterator[DuckDBPyRelation]:
+def _relation(source: object, table: str | None, work: Workspace) -> Iterator[DuckDBPyRelation]:
     """The table as a relation of DuckDB."""
     import duckdb
 
@@ -187,7 +186,7 @@ def _name(found: DuckDB, table: str | None) -> str:
 def _kinds(
     relation: DuckDBPyRelation, keys: Sequence[str] | None, values: Sequence[str]
 ) -> dict[str, str]:
-    """The types of the columns of keys; refused if they, or those of values, are of other things."""
+    """The types of the columns of keys; refused if they, or those of values, are others."""
     there = {name: str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
     names = [name for name in there if name not in values] if keys is None else list(keys)
     for name in (*names, *values):
@@ -206,6 +205,15 @@ def _kinds(
     if not names:
         raise UnknownColumn("the table has no column of keys", caller(), "name one: `keys=[...]`")
     return {name: there[name] for name in names}
+
+
+def _written(
+    relation: DuckDBPyRelation, kinds: Mapping[str, str], values: Sequence[str], path: Path
+) -> None:
+    """Write the columns to a file, by one query: all rows of one moment."""
+    shown = [f"{_key(name, kind)} AS k{at}" for at, (name, kind) in enumerate(kinds.items())]
+    shown += [f"CAST({quoted(name)} AS DOUBLE) AS v{at}" for at, name in enumerate(values)]
+    relation.project(", ".join(shown)).write_parquet(str(path))
 
 
 def _is_text(kind: str) -> bool:
@@ -227,16 +235,16 @@ class _Copy:
 
     connection: DuckDBPyConnection
     work: Workspace
-    folder: TemporaryDirectory[str]
+    folder: TableFolder
     names: list[str]
     values: list[str]
     duplicates: str
 
     def rows(self) -> rows_on_disk:
-        raw = Path(self.folder.name) / RAW
+        raw = self.folder.path / RAW
         self._check(f"FROM {parquet(raw)}")
         strings = self._words(parquet(raw))
-        path = Path(self.folder.name) / KEYS
+        path = self.folder.path / KEYS
         count = write(self.connection, self._query(parquet(raw)), path)
         raw.unlink()
         if self.duplicates == "refuse":
@@ -267,7 +275,7 @@ class _Copy:
                 raise MissingValue(
                     f"column `{named(name)}` has {counted(nulls, 'null')}",
                     caller(),
-                    "leave those rows out: `duckdb.sql(\"FROM ... WHERE ... IS NOT NULL\")`",
+                    'leave those rows out: `duckdb.sql("FROM ... WHERE ... IS NOT NULL")`',
                 )
             if column in self.keys and isinstance(low, int) and not 0 <= low <= high < STRINGS:
                 raise KeyOutOfRange(
@@ -303,7 +311,9 @@ class _Copy:
         keys = ", ".join(self.keys)
         if self.duplicates in ("count", "sum"):
             merged = [f"sum({v}) AS {v}" for v in held] or ["count(*)::DOUBLE AS v0"]
-            return f"SELECT {keys}, {', '.join(merged)} FROM ({rows}) GROUP BY {keys} ORDER BY {keys}"
+            return (
+                f"SELECT {keys}, {', '.join(merged)} FROM ({rows}) GROUP BY {keys} ORDER BY {keys}"
+            )
         distinct = "DISTINCT " if self.duplicates == "once" else ""
         return f"SELECT {distinct}* FROM ({rows}) ORDER BY {keys}"
 
@@ -313,7 +323,9 @@ class _Copy:
             some = torch.cat([last, torch.stack(columns, 1)])
             same = (some[1:] == some[:-1]).all(1).nonzero()
             if len(same):
-                key = [strings[k - STRINGS] if k >= STRINGS else k for k in some[same[0, 0]].tolist()]
+                key = [
+                    strings[k - STRINGS] if k >= STRINGS else k for k in some[same[0, 0]].tolist()
+                ]
                 raise DuplicateRows(
                     f"the table has the key {tuple(key)} twice",
                     caller(),

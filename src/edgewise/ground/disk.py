@@ -1,8 +1,8 @@
 """Keys that stay in a table on disk, and the part of a body that is joined there.
 
-Of a body, the atoms of such tables are joined outside of memory, with the atoms that share variables
-with them and the conditions on those; what is left is joined to the result in memory, some rows at
-a time. `TableJoin` says what to join; how is up to the tables (`data/disk_joins.py`: as SQL).
+Of a body, the atoms of such tables are joined outside of memory, with those that share variables
+with them and the conditions on both; what is left is joined to the result in memory, some rows at a
+time. `TableJoin` says what to join; how is up to the tables (`data/disk_joins.py`: as SQL).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Terms = tuple[nodes.Term | int, ...]
 class Joined(Protocol):
     """The rows of a join, on disk."""
 
-    count: int
+    @property
+    def count(self) -> int: ...
 
     def all(self) -> Bindings: ...
 
@@ -64,7 +65,7 @@ class KeysOnDisk(Keys):
         object.__setattr__(self, "table", table)
 
     @cached_property
-    def keys(self) -> Tensor:  # type: ignore[override]
+    def keys(self) -> Tensor:
         return self.table.read()
 
     @property
@@ -76,7 +77,7 @@ class KeysOnDisk(Keys):
         return self.table.rows
 
     @property
-    def ends(self) -> list[tuple[int, int]]:  # type: ignore[override]
+    def ends(self) -> list[tuple[int, int]]:
         return self.table.ends
 
 
@@ -115,7 +116,7 @@ def split(
         if at in atoms:
             continue
         bound = set(body.names[at]) <= known
-        if bound and isinstance(literal, nodes.Atom) and not (at in body.positive):
+        if bound and isinstance(literal, nodes.Atom) and at not in body.positive:
             negated.append(at)
         elif bound and isinstance(literal, nodes.SpecialAtom) and has_sql(literal):
             tests.append((literal, terms[at]))
@@ -171,4 +172,4 @@ def _is_plain(tree: Tree) -> bool:
     if isinstance(tree, int):
         return abs(tree) < STRINGS
     name, *operands = tree
-    return name == "term" or (name in ("+", "-", "abs") and all(map(_is_plain, operands)))  # type: ignore[arg-type]
+    return name == "term" or (name in ("+", "-", "abs") and all(map(_is_plain, operands)))

@@ -24,6 +24,9 @@ class NamedTable(DiskTable, Protocol):
     def renumbered(self, constants: Constants) -> NamedTable:
         """The same keys by the numbers that strings have among these constants."""
 
+    def remove(self) -> None:
+        """Remove what is on disk; without this it goes with the table."""
+
 
 class rows_on_disk(rows):
     """Rows of a table: its values, if it has any, and its keys where they are.
@@ -50,7 +53,7 @@ class rows_on_disk(rows):
             object.__setattr__(self, name, value)
 
     @property
-    def keys(self) -> Tensor:  # type: ignore[override]
+    def keys(self) -> Tensor:
         return self.index.keys.T
 
     def __repr__(self) -> str:

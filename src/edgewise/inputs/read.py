@@ -302,10 +302,10 @@ def read_one(name: str, item: Any, arity: int, dtype: torch.dtype = torch.float3
             return found
     if isinstance(item, str | PurePath) or type(item).__module__.startswith(("duckdb", "_duckdb")):
         raise BadInput(
-            f"`{name}` is a {type(item).__name__}: tables in files and databases are read first",
+            f"`{name}` is a {type(item).__name__}: keys in memory, or a table on disk?",
             caller(),
-            "read its keys, `rows(pyarrow.parquet.read_table(path))` or "
-            "`rows(relation.to_arrow_table())`; joins larger than memory are `edgewise.data.join`",
+            f"in memory, `{name}=rows(pyarrow.parquet.read_table(path))`; joined where it is, "
+            f"`{name}=edgewise.data.on_disk(path)`, also of a query of DuckDB",
         )
     raise BadInput(f"`{name}` has type {type(item).__name__}", caller(), _instead(item))
 
