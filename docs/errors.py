@@ -74,16 +74,19 @@ def run(source: str) -> Any:
 
 
 SEVERAL = "# on two ranks"
+FULL = "# on a full disk"
 
 
 def runs_here(kind: Kind) -> bool:
-    if SEVERAL in kind.example:
+    if SEVERAL in kind.example or FULL in kind.example:
         return False
     return "cuda" not in kind.example or torch.cuda.is_available()
 
 
 def needs(kind: Kind) -> str:
     """What an example cannot be shown without."""
+    if FULL in kind.example:
+        return "a full disk"
     return "two ranks" if SEVERAL in kind.example else "a GPU"
 
 

@@ -90,7 +90,7 @@ def network():
         [
             (R.h(X) <= (R.edge(Y, X), R.x(Y)["w":4, 3])) | [F.product, F.tanh],
             R.near(X, Z) <= (R._edge(X, Y), R._edge(Y, Z), R.special.neq(X, Z)),
-            (R.g(X) <= (R.h(Z), R._near(X, Z), R._of(Z, V.T), W.kind(V.T)[4,])) | [F.product],
+            (R.g(X) <= (W.kind(V.T)[4, 4], R.h(Z), R._near(X, Z), R._of(Z, V.T))) | [F.product],
             (R.out(X) <= (R.g(X), ~R.gone(X))),
         ],
         domains={V.T: ["a", "b"]},

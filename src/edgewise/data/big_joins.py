@@ -72,7 +72,12 @@ def join(
         heads = list(dict.fromkeys(v.name for v in variables(rule.head.terms)))
         counted = _counted(found, heads, constants, connection)
         files = in_ranges(
-            lambda lead: counted(writer.rows(lead)), found, connection, spilled, writer.values
+            lambda lead: counted(writer.rows(lead)),
+            found,
+            work,
+            connection,
+            spilled,
+            writer.values,
         )
         whole = files[0][0]
         if len(files) > 1:

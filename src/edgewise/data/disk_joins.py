@@ -7,10 +7,11 @@ at once is joined in ranges of the first key, one after the other, so that all r
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ SIGNS |= {"<=": "<=", "<": "<", ">=": ">=", ">": ">", "==": "=", "!=": "<>"}
 Places = dict[str, str]  # of variables in SQL
 Test = tuple[set[str], Callable[[Places], str]]  # the variables of a condition, and its text
 Range = tuple[int, int]  # of the first key, the last one excluded
+ROW = 16  # bytes of each column of a row, in a table of hashes
+MOST_RANGES = 32  # at first: each reads the tables once
 
 
 @dataclass
@@ -263,13 +266,14 @@ def joined(join: TableJoin, work: Workspace) -> Iterator[JoinedRows]:
     """The rows of a join, until the context closes."""
     with work.connection("the join") as (connection, folder):
         writer = JoinWriter(join, sources(connection))
-        files = in_ranges(writer.query, join, connection, folder, writer.values)
+        files = in_ranges(writer.query, join, work, connection, folder, writer.values)
         yield JoinedRows(connection, files, join, writer.columns)
 
 
 def in_ranges(
     query: Callable[[Range | None], str],
     join: TableJoin,
+    work: Workspace,
     connection: DuckDBPyConnection,
     folder: Path,
     values: dict[str, int],
@@ -279,18 +283,37 @@ def in_ranges(
     import duckdb
 
     files: list[tuple[Path, int]] = []
-    waiting: list[Range | None] = [None]
+    needed = ROW * _expected(connection, query(None), values) * max(len(join.needed), 1)
+    waiting = _parts(_lead(join), min(-(-needed // work.limit), MOST_RANGES))
     while waiting:
         lead, path = waiting.pop(), folder / f"{len(files)}.parquet"
         try:
             files.append((path, write(connection, query(lead), path, values)))
         except duckdb.OutOfMemoryException as problem:
-            low, high = lead or _lead(join)
-            if high - low < 2 or is_full(problem):
+            halves = _parts(lead or _lead(join), 2)
+            if len(halves) < 2 or is_full(problem):
                 raise
-            middle = (low + high) // 2
-            waiting += [(middle, high), (low, middle)]
+            waiting += halves
     return files
+
+
+def _expected(connection: DuckDBPyConnection, query: str, values: dict[str, int]) -> int:
+    """The most rows that a step of a query is expected to have."""
+    ((_, plan),) = connection.execute(f"EXPLAIN (FORMAT json) {query}", values or None).fetchall()
+    waiting, most = list(json.loads(plan)), 0
+    while waiting:
+        step = waiting.pop()
+        most = max(most, int(step["extra_info"].get("Estimated Cardinality", 0)))
+        waiting += step["children"]
+    return most
+
+
+def _parts(whole: Range, count: int) -> list[Range | None]:
+    """A range in so many parts, the last one first; one part is all keys."""
+    low, high = whole
+    count = min(count, high - low)
+    ends = [low + (high - low) * part // max(count, 1) for part in range(count + 1)]
+    return list(pairwise(ends))[::-1] if count > 1 else [None]
 
 
 def _lead(join: TableJoin) -> Range:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from edgewise.data.disk_joins import JoinedRows
 
-CHUNK = 1 << 20  # rows that are read at a time
+CHUNK = 1 << 17  # rows that are read at a time
 KEYS = "keys.parquet"
-OWN = 64 << 20  # bytes: DuckDB's code and connections, which are outside of its limit
+OWN = 72 << 20  # bytes: DuckDB's code and connections, which are outside of its limit
 LEAST = 32 << 20  # bytes that DuckDB needs for a join
 FULL = ("no space left", "file too large", "disk quota", "failed to offload")  # a disk, a quota
 
@@ -53,6 +53,11 @@ class Workspace:
     memory: int
     folder: str | None
 
+    @property
+    def limit(self) -> int:
+        """The bytes that DuckDB itself may hold."""
+        return max(self.memory - OWN, LEAST)
+
     def new_folder(self) -> TableFolder:
         try:
             return TableFolder(Path(mkdtemp(prefix="edgewise-table-", dir=self.folder)))
@@ -69,15 +74,15 @@ class Workspace:
                 TemporaryDirectory(prefix="edgewise-join-", dir=self.folder) as name,
                 duckdb.connect() as connection,
             ):
-                limit(connection, self.memory)
+                limit(connection, self)
                 connection.execute(f"SET temp_directory = {text(f'{name}/spilled')}")
                 yield connection, Path(name)
         except (duckdb.Error, OSError) as problem:
             raise refused(problem, doing, self.memory) from None
 
 
-def limit(connection: DuckDBPyConnection, memory: int) -> None:
-    connection.execute(f"SET memory_limit = '{max(memory - OWN, LEAST)}B'")
+def limit(connection: DuckDBPyConnection, work: Workspace) -> None:
+    connection.execute(f"SET memory_limit = '{work.limit}B'")
     connection.execute("SET threads = 1")
     connection.execute("SET enable_external_file_cache = false")
 

@@ -172,23 +172,31 @@ data.from_networkx(networkx.path_graph(3))"""
 
 
 class MemoryLimit(EdgewiseError):
-    """A table on disk is joined in the memory that it was given; what does not fit is refused."""
+    """A table on disk has the memory that it was given: what does not fit is not begun."""
 
     code = "memory-limit"
     example = """\
 from edgewise import data
-edges = data.on_disk({"edge": {"a": range(9), "b": range(9)}}, memory="100B")
-Program([R.h(V.X) <= R.edge(V.X, V.X), R.h(V.X) <= R.h(V.X)]).compile(R.h).ground(edge=edges)"""
+edge = data.on_disk({"edge": {"a": range(9), "b": range(9)}}, memory="100B")
+reach = [R.h(V.X, V.Y) <= R._e(V.X, V.Y), R.h(V.X, V.Z) <= (R._h(V.X, V.Y), R._e(V.Y, V.Z))]
+Program(reach).compile(R.h).ground(e=edge)"""
     instead = """\
 from edgewise import data
-edges = data.on_disk({"edge": {"a": range(9), "b": range(9)}}, memory="100MB")
-Program([R.h(V.X) <= R.edge(V.X, V.X)]).compile(R.h).ground(edge=edges)"""
+edge = data.on_disk({"edge": {"a": range(9), "b": range(9)}}, memory="1MB")
+reach = [R.h(V.X, V.Y) <= R._e(V.X, V.Y), R.h(V.X, V.Z) <= (R._h(V.X, V.Y), R._e(V.Y, V.Z))]
+Program(reach).compile(R.h).ground(e=edge)"""
 
 
 class DiskFull(EdgewiseError):
-    """What does not fit into memory is written to a temporary folder, which is then removed."""
+    """What memory does not hold is written to a temporary folder, which is then removed."""
 
     code = "disk-full"
+    example = """\
+from edgewise import data
+edge = data.on_disk({"edge": {"a": range(9), "b": range(9)}})  # on a full disk"""
+    instead = """\
+from edgewise import data
+edge = data.on_disk({"edge": {"a": range(9), "b": range(9)}}, folder=".")"""
 
 
 class BadJoin(EdgewiseError):
@@ -199,6 +207,7 @@ class BadJoin(EdgewiseError):
 from edgewise import data
 data.join(R.two(V.X, V.Z) <= (R._e(V.X, V.Y), R._f(V.Y, V.Z)), {"e": "e.parquet"}, "two.parquet")"""
     instead = """\
-from edgewise.data.big_joins import to_sql
-files = {"e": "e.parquet", "f": "f.parquet"}
-to_sql(R.two(V.X, V.Z) <= (R._e(V.X, V.Y), R._f(V.Y, V.Z)), files)"""
+from edgewise import data
+edge = data.on_disk({"edge": {"a": [0, 1], "b": [1, 2]}})
+rule = R.two(V.X, V.Z) <= (R._e(V.X, V.Y), R._f(V.Y, V.Z))
+Program([rule]).compile(R.two).ground(e=edge, f=edge)"""

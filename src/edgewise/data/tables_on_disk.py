@@ -146,7 +146,7 @@ def _relation(source: object, table: str | None, work: Workspace) -> Iterator[Du
                     "write its table to a file of Parquet, or read it into memory: `data.read`",
                 )
             if before is not None:
-                limit(found.connection, work.memory)
+                limit(found.connection, work)
             try:
                 yield found.connection.sql(f"FROM {_name(found, table)}")
             except duckdb.OutOfMemoryException as problem:
