@@ -110,7 +110,8 @@ def _semi_joined(
         smaller, place = known[term.name]
         if SMALLER * smaller.rows <= (index.rows if rows is None else len(rows)):
             column = index.column(p) if rows is None else index.column(p).index_select(0, rows)
-            chosen = among(column, smaller.column(place)).nonzero()[:, 0]
+            held = among(column, smaller.column(place))
+            chosen = torch.from_numpy(np.flatnonzero(held.numpy()))
             rows = chosen if rows is None else rows.index_select(0, chosen)
     return rows
 
