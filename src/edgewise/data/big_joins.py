@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgewise.data.disk_joins import JoinWriter, in_ranges, sources
-from edgewise.data.disk_table import Workspace, parquet, write
+from edgewise.data.disk_table import Scratch, parquet, write
 from edgewise.data.errors import BadJoin
 from edgewise.data.sql import quoted
 from edgewise.data.tables_on_disk import bytes_of, on_disk
@@ -56,7 +56,7 @@ def join(
     2
     """
     path = Path(into)
-    work = Workspace(bytes_of(memory), str(path.parent))
+    work = Scratch(bytes_of(memory), str(path.parent))
     _check_rule(rule, tables)
     with ExitStack() as stack:
         held = {}
@@ -79,13 +79,13 @@ def join(
             spilled,
             writer.values,
         )
-        whole = files[0][0]
+        merged = files[0][0]
         if len(files) > 1:
             names = ", ".join(map(quoted, [*heads, COUNT]))
             every = " UNION ALL ".join(f"SELECT {names} FROM {parquet(one)}" for one, _ in files)
-            whole = spilled / "all.parquet"
-            write(connection, every, whole)
-        os.replace(whole, path)
+            merged = spilled / "all.parquet"
+            write(connection, every, merged)
+        os.replace(merged, path)
         return sum(count for _, count in files)
 
 

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from edgewise.data.disk_table import (
+    Scratch,
     StoredTable,
-    Workspace,
     chunks,
     is_full,
     parquet,
@@ -262,7 +262,7 @@ class JoinedRows:
 
 
 @contextmanager
-def joined(join: TableJoin, work: Workspace) -> Iterator[JoinedRows]:
+def joined(join: TableJoin, work: Scratch) -> Iterator[JoinedRows]:
     """The rows of a join, until the context closes."""
     with work.connection("the join") as (connection, folder):
         writer = JoinWriter(join, sources(connection))
@@ -273,7 +273,7 @@ def joined(join: TableJoin, work: Workspace) -> Iterator[JoinedRows]:
 def in_ranges(
     query: Callable[[Range | None], str],
     join: TableJoin,
-    work: Workspace,
+    work: Scratch,
     connection: DuckDBPyConnection,
     folder: Path,
     values: dict[str, int],
@@ -308,9 +308,9 @@ def _expected(connection: DuckDBPyConnection, query: str, values: dict[str, int]
     return most
 
 
-def _parts(whole: Range, count: int) -> list[Range | None]:
+def _parts(span: Range, count: int) -> list[Range | None]:
     """A range in so many parts, the last one first; one part is all keys."""
-    low, high = whole
+    low, high = span
     count = min(count, high - low)
     ends = [low + (high - low) * part // max(count, 1) for part in range(count + 1)]
     return list(pairwise(ends))[::-1] if count > 1 else [None]

@@ -47,7 +47,7 @@ class TableFolder:
 
 
 @dataclass(frozen=True)
-class Workspace:
+class Scratch:
     """Where tables are joined: how many bytes that may add to the process, and a folder."""
 
     memory: int
@@ -81,7 +81,7 @@ class Workspace:
             raise refused(problem, doing, self.memory) from None
 
 
-def limit(connection: DuckDBPyConnection, work: Workspace) -> None:
+def limit(connection: DuckDBPyConnection, work: Scratch) -> None:
     connection.execute(f"SET memory_limit = '{work.limit}B'")
     connection.execute("SET threads = 1")
     connection.execute("SET enable_external_file_cache = false")
@@ -137,7 +137,7 @@ class StoredTable:
     def __init__(
         self,
         folder: TableFolder,
-        work: Workspace,
+        work: Scratch,
         ends: list[tuple[int, int]],
         strings: tuple[str, ...],
         arity: int,

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from edgewise.data.disk_table import (
     KEYS,
+    Scratch,
     StoredTable,
     TableFolder,
-    Workspace,
     chunks,
     limit,
     parquet,
@@ -82,7 +82,7 @@ def on_disk(
     [[0, 2], [0, 3]]
     """
     require_package("duckdb")
-    work = Workspace(bytes_of(memory), None if folder is None else os.fspath(folder))
+    work = Scratch(bytes_of(memory), None if folder is None else os.fspath(folder))
     _check_options(duplicates, values)
     held = work.new_folder()
     try:
@@ -126,7 +126,7 @@ def _check_options(duplicates: str, values: Sequence[str]) -> None:
 
 
 @contextmanager
-def _relation(source: object, table: str | None, work: Workspace) -> Iterator[DuckDBPyRelation]:
+def _relation(source: object, table: str | None, work: Scratch) -> Iterator[DuckDBPyRelation]:
     """The table as a relation of DuckDB."""
     import duckdb
 
@@ -234,7 +234,7 @@ class _Copy:
     """The raw rows of a table → distinct keys in order, as codes."""
 
     connection: DuckDBPyConnection
-    work: Workspace
+    work: Scratch
     folder: TableFolder
     names: list[str]
     values: list[str]
@@ -267,8 +267,8 @@ class _Copy:
         """Refuse nulls, and keys that are no codes."""
         columns = {**dict(zip(self.keys, self.names, strict=True))}
         columns |= {f"v{at}": name for at, name in enumerate(self.values)}
-        asked = [f"count(*) - count({c}), min({c}), max({c})" for c in columns]
-        found = self._one(f"SELECT {', '.join(asked)} {source}")
+        shown = [f"count(*) - count({c}), min({c}), max({c})" for c in columns]
+        found = self._one(f"SELECT {', '.join(shown)} {source}")
         for at, (column, name) in enumerate(columns.items()):
             nulls, low, high = found[3 * at : 3 * at + 3]
             if nulls:
@@ -344,6 +344,6 @@ class _Copy:
         return found if len(names) > 1 else found[:, 0]
 
     def _ends(self, source: str) -> list[tuple[int, int]]:
-        asked = ", ".join(f"min({key}), max({key})" for key in self.keys)
-        found = self._one(f"SELECT {asked} FROM {source}")
+        shown = ", ".join(f"min({key}), max({key})" for key in self.keys)
+        found = self._one(f"SELECT {shown} FROM {source}")
         return list(zip(found[::2], found[1::2], strict=True))

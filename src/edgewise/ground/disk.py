@@ -25,7 +25,7 @@ COMPARED = ("leq", "lt", "geq", "gt", "eq", "neq", "in", "alldiff")
 Terms = tuple[nodes.Term | int, ...]
 
 
-class Joined(Protocol):
+class DiskRows(Protocol):
     """The rows of a join, on disk."""
 
     @property
@@ -52,7 +52,7 @@ class DiskTable(Protocol):
     def read(self) -> Tensor:
         """The keys (rows, arity); refused where they are more than the table may take."""
 
-    def joined(self, join: TableJoin) -> AbstractContextManager[Joined]:
+    def joined(self, join: TableJoin) -> AbstractContextManager[DiskRows]:
         """The rows of a join, while the context is open."""
 
 
@@ -124,9 +124,9 @@ def split(
             atoms.append(at)
         else:
             rest.append(at)
-    asked = {name for at in rest for name in body.names[at]} & known
+    wanted = {name for at in rest for name in body.names[at]} & known
     needed = [name for name in body.visible if name in known]
-    needed += sorted(asked - set(needed))
+    needed += sorted(wanted - set(needed))
     read = [at for at in atoms if is_read(body.literals[at])]
     join = TableJoin(
         {at: (terms[at], indices[at]) for at in atoms},
