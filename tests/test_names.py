@@ -14,7 +14,18 @@ TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
 SAME_ROLE = {"Config", "Network"}  # the configuration of each model of the zoo
 VAGUE = {
     *("laid", "heard", "hear", "hears", "hearing", "room", "kept", "few", "within", "given"),
-    *("settled", "asked", "bent", "whole", "helper", "helpers", "utils", "manager", "impl"),
+    *(
+        "settled",
+        "asked",
+        "bent",
+        "whole",
+        "helper",
+        "helpers",
+        "utils",
+        "manager",
+        "impl",
+        "knobs",
+    ),
 }
 COLLECTIONS = ("graphs/patterns", "passes", "zoo", "zoo/pretrained")  # a file per public name
 
