@@ -5,6 +5,7 @@ import copy
 import hf_models as models
 import pytest
 import torch
+import transformers
 from test_use import tokens
 
 from edgewise import hf
@@ -60,6 +61,43 @@ def test_weights_are_those_of_a_dense_mask(make, graph, padding):
         torch.testing.assert_close(ours.to_dense() * rows, other * rows)
     plain = model(ids, attention_mask=real.long())
     torch.testing.assert_close(found[0][real], plain[0][real])
+
+
+ENDS = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0}
+GROUPED = {**models.TEXT, **ENDS, "num_key_value_heads": 2}
+BERTS = {**models.TEXT, **models.QUIET, "pad_token_id": 1}
+DISTILLED = {"vocab_size": 29, "dim": 16, "n_heads": 4, "n_layers": 2, "hidden_dim": 24}
+FAMILIES = {
+    "Roberta": BERTS,
+    "Electra": {**BERTS, "embedding_size": 16},
+    "DistilBert": {**DISTILLED, "dropout": 0.0, "attention_dropout": 0.0},
+    "ModernBert": {**models.TEXT, **ENDS, "eos_token_id": 1, "cls_token_id": 2, "sep_token_id": 1},
+    "Qwen2": GROUPED,
+    "Qwen3": {**GROUPED, "head_dim": 4},
+    "Phi": {**models.TEXT, **ENDS, "resid_pdrop": 0.0},
+    "GPTNeoX": {**models.TEXT, **ENDS},
+    "Olmo2": {**models.TEXT, **ENDS},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_are_those_of_transformers_with_the_graph_as_its_mask(family):
+    """A mask of (batch, 1, n, n) numbers, added to dense scores; some take softmax in float32."""
+    config = getattr(transformers, f"{family}Config")(**FAMILIES[family])
+    model = models.built(lambda: getattr(transformers, f"{family}Model")(config))
+    graph, ids = window(2) | global_tokens(1), tokens(2, 9)
+    dense = copy.deepcopy(model)
+    dense.set_attn_implementation("eager")
+    is_causal = any(getattr(module, "is_causal", False) for module in model.modules())
+    allowed = (graph & causal() if is_causal else graph).dense(9)
+    least = torch.finfo(torch.float64).min
+    mask = torch.zeros(2, 1, 9, 9, dtype=torch.float64).masked_fill(~allowed, least)
+    wanted = dense(ids, attention_mask=mask, output_attentions=True)
+    found = hf.use(model, graph)(ids, output_attentions=True)
+    torch.testing.assert_close(found[0], wanted[0], atol=1e-5, rtol=1e-5)
+    for ours, theirs in zip(found.attentions, wanted.attentions, strict=True):
+        assert len(ours.keys) == int(allowed.sum())
+        torch.testing.assert_close(ours.to_dense(), theirs, atol=1e-6, rtol=1e-5)
 
 
 def test_padding_on_the_left_and_lengths():
