@@ -223,3 +223,19 @@ def test_a_score_that_is_too_deep_is_refused_before_it_is_worked_out(step, most)
     mine, wanted = (torch.autograd.grad(out.square().sum(), q) for out in (ours, plain))
     torch.testing.assert_close(mine, wanted)
     assert repr(last)
+
+
+@pytest.mark.parametrize(
+    ("write", "help"),
+    [
+        (lambda: where(I == J, S, 0.0), "`I.equals(J)`"),
+        (lambda: S + (I == 1), "`I.equals(J)`"),
+        (lambda: S**2, "`S * S`"),
+        (lambda: I // 2, "`floor(I / 2)`"),
+        (lambda: S + torch.ones(3), "`table(tensor, index)`"),
+    ],
+)
+def test_a_slip_is_refused_with_the_right_spelling(write, help):
+    with pytest.raises(EdgewiseError) as caught:
+        write()
+    assert help in caught.value.help

@@ -133,6 +133,15 @@ class Score:
             "write `where(condition, a, b)`, and `&`, `|`, `~` for and, or, not",
         )
 
+    def __pow__(self, other: Any) -> Any:
+        raise BadScore(
+            "scores have the operators `+ - * / %`, comparisons, `&`, `|` and `~`",
+            caller(),
+            "write `S * S` for a square, `floor(I / 2)` for `I // 2`",
+        )
+
+    __rpow__ = __floordiv__ = __rfloordiv__ = __matmul__ = __rmatmul__ = __pow__
+
     def at(self, dot: Score) -> Score:
         """The score of another score instead of the dot product.
 
@@ -157,7 +166,9 @@ def as_score(item: Any) -> Score:
         raise BadScore(
             f"a score is made of scores and numbers, not of {type(item).__name__}",
             caller(),
-            "write `table(tensor, index)` for numbers in a tensor",
+            "Python computes `==` of two scores itself: write `I.equals(J)`"
+            if isinstance(item, bool)
+            else "write `table(tensor, index)` for numbers in a tensor",
         )
     return Score(Number(item))
 
