@@ -313,7 +313,8 @@ def _parts(span: Range, count: int) -> list[Range | None]:
     low, high = span
     count = min(count, high - low)
     ends = [low + (high - low) * part // max(count, 1) for part in range(count + 1)]
-    return list(pairwise(ends))[::-1] if count > 1 else [None]
+    parts: list[Range | None] = list(pairwise(ends))
+    return parts[::-1] if count > 1 else [None]
 
 
 def _lead(join: TableJoin) -> Range:
