@@ -426,6 +426,11 @@ def refused_models(rank, ranks):
         on_mesh(same, mesh, shards=Shards(99, ranks))(x=x)
     except EdgewiseError as error:
         found.append(error.code)
+    shards = Shards(1, ranks)  # a rank without tokens
+    try:
+        on_mesh(hop, mesh, shards=shards)(x=shards.take(x[:1], rank))
+    except EdgewiseError as error:
+        found.append(error.code)
     return found
 
 

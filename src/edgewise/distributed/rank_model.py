@@ -179,6 +179,7 @@ class RankModel(torch.nn.Module):
             step, values = model._resolved(data, inputs)
             rows = self._rows(step, inputs)
             home = Shards(rows * ranks.count, ranks.count) if self.shards is None else self.shards
+            _check_tokens(home)
             plan, cache = self._planned(ranks, step, data, inputs, home, rows)
             said = (self._rules, tuple(sorted(inputs)), home, torch.is_grad_enabled())
         except EdgewiseError as error:
@@ -261,6 +262,17 @@ class RankModel(torch.nn.Module):
         cache = RankCache(self.mesh, home, moved, max(rows, 1 << 16))
         cache.relations = axes.cached
         return IncrementalPlan(step, axes, moved, model._one, model.training), cache
+
+
+def _check_tokens(home: Shards) -> None:
+    """Refuse ranks without tokens, whose rules would have no rows."""
+    empty = [rank for rank in range(home.ranks) if not home.count(rank)]
+    if empty:
+        raise BadShards(
+            f"rank {empty[0]} of {home} has no tokens",
+            caller(),
+            f"share {home.n} tokens among {max(home.n, 1)} ranks at most",
+        )
 
 
 def output_rows(
