@@ -111,7 +111,7 @@ def model_of(
     fill: float | None = None,
 ) -> Model:
     model = (
-        (program or trial.program)
+        (trial.program if program is None else program)
         .compile(nodes.Atom(trial.output), dtype=dtype, without=trial.without, fill=fill)
         .eval()
     )

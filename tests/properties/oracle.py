@@ -694,7 +694,7 @@ class Oracle(Functions):
             atom = (relation, head)
             each = [self.facts[atom], *each] if atom in self.facts else each
             line = self.lines.get(relation)
-            listed = line.functions if line else ()
+            listed = line.functions if line is not None else ()
             how = next((f for f in listed if f.name in COMBINATIONS), SUM)
             found[atom] = self._transformed(listed, self.combine(how, each))
         return found
