@@ -9,6 +9,7 @@ from edgewise.graphs import window
 COPY = Program([R.h(V.X) <= R.a(V.X)])
 TWO = Program([R.h(V.X) <= R.a(V.X), R.g(V.X) <= R.h(V.X)])
 CHOSEN = Program([R.h(V.X) <= (R.a(V.X), R.a(V.X) > 0.5)])
+BY_VALUES = CHOSEN.compile(R.h)
 PAIRS = Program([R.h(V.X, V.Y) <= (R.a(V.X), R.a(V.Y))])
 SUM = Program([R.h(V.X) <= (R.a(V.Y), R._edge(V.X, V.Y))])
 
@@ -62,7 +63,11 @@ LIMITS = {
         "cannot-grow",
         lambda: MASKED.compile(R.out).growing(4)(x=torch.ones(3, 2), kind=KINDS),
     ),
-    "growing by values": ("decided-by-values", lambda: CHOSEN.compile(R.h).growing(4)),
+    "samples by values": (
+        "decided-by-values",
+        lambda: BY_VALUES.samples(BY_VALUES.ground(facts=[R.a(0)[1.0]])),
+    ),
+    "growing by values": ("cannot-grow", lambda: BY_VALUES.growing(4)(a=torch.ones(3))),
     "forward mode": (
         "no-transform",
         lambda: torch.func.jvp(

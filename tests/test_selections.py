@@ -185,7 +185,7 @@ WRONG = {
     "hidden": (lambda: R.h(V.I) <= (R.x(V.I), R._x(V.I) > 1), "condition-in-expression"),
     "no group": (lambda: Program([PAIRS | [F.argmin_agg]]).check(), "no-group"),
     "another": (lambda: Program([PAIRS | [F.argmin_agg(agg_terms=[V.J])]]).check(), "no-group"),
-    "growing": (lambda: TESTED.compile(R.h).growing(4), "decided-by-values"),
+    "growing": (lambda: TESTED.compile(R.h).growing(4)(x=torch.ones(3, 1)), "cannot-grow"),
     "equality in text": (lambda: Program.parse("h(I) :- x(I), x(I) == 1."), "syntax-error"),
     "another input": (lambda: TESTED.compile(R.h)(y=torch.ones(3, 1)), "unknown-input"),
     "a missing input": (lambda: TESTED.compile(R.h)(), "missing-input"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Never
 
 import torch
@@ -41,20 +42,22 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from edgewise.distributed.partition import PartitionLike
+    from edgewise.grow import Growing
     from edgewise.update import Updating
 
+RowsOf = Callable[[int, Model, Selected], Relation]
 MOST_GROUNDED = 16  # selections for which a grounding is held
 
 
 class DecidedByValues(EdgewiseError):
     """Comparisons of values and `argmin_agg` decide at every step which groundings there are, so
-    there is no one graph of tensor operations to compile, export or append to. Calls, wanted rows,
-    mini-batches and edits (`updating`) decide each time."""
+    there is no one graph of tensor operations to compile, export or pad samples to. Calls, wanted
+    rows, mini-batches, edits (`updating`) and appended rows (`growing`) decide each time."""
 
     code = "decided-by-values"
     example = """\
 model = Program([R.h(V.X) <= (R.a(V.X), R.a(V.X) > 0.5)]).compile(R.h)
-model.growing(8)"""
+model.samples(model.ground(facts=[R.a(0)[1.0]]))"""
     instead = """\
 model = Program([R.h(V.X) <= (R.a(V.X), R.a(V.X) > 0.5)]).compile(R.h)
 model.rows(model.ground(facts=[R.a(0)[1.0]]))"""
@@ -214,15 +217,27 @@ class Selecting(Model):
         self, data: SelectedData, step: Mapping[str, Any], in_parts: bool = False
     ) -> Data:
         """What is grounded on the current selections; joined when its parts are, if `in_parts`."""
+
+        def rows(at: int, model: Model, selected: Selected) -> Relation:
+            found = model.rows(self._ground(at, model, data, selected), **_those_of(model, step))
+            assert isinstance(found, Relation)
+            return found
+
+        return self.decided(data, rows, in_parts)
+
+    def undecided(self, inputs: dict[str, Any]) -> SelectedData:
+        """Inputs for which selections are to come."""
+        return SelectedData(self._number, None, inputs)
+
+    def decided(self, data: SelectedData, rows: RowsOf, in_parts: bool = False) -> Data:
+        """What is grounded on selections, of which `rows` computes one, given those before."""
         selected: Selected = {}
         sides: list[Relation] = []
         for at, (name, model) in enumerate(self.parts):
             self._share(model)
             arity = len(model.plan.outputs[0].terms)
             with torch.no_grad():
-                own = self._ground(at, model, data, selected)
-                found = model.rows(own, **_those_of(model, step))
-            assert isinstance(found, Relation)
+                found = rows(at, model, selected)
             samples = data.samples or samples_of(selected)
             comparison = self.stages["ranked"].get(name)
             columns = comparison.columns if comparison and not sides else 1
@@ -313,8 +328,9 @@ class Selecting(Model):
         self._share(every)
         return every.updating(facts=facts, **inputs)
 
-    def growing(self, capacity: int, **fixed: InputLike) -> Never:
-        raise decided_by_values("appended to")
+    def growing(self, capacity: int, **fixed: InputLike) -> Growing:
+        """Conditions on values are decided for each row as it comes."""
+        return import_module("edgewise.grow").GrowingByValues(self, capacity, fixed)
 
 
 def decided_by_values(what: str) -> DecidedByValues:

@@ -653,6 +653,10 @@ def _causal_attention(name: str, x: Any, choices: random.Random) -> list[Any]:
     ])  # fmt: skip
     score = choices.choice([(x(V.J).T, x(V.I)), (R.half, x(V.J).T, x(V.I)[2, 2])])
     rules: list[Any] = [R.half[0.5].fixed()] if len(score) == 3 else []
+    gate = R[f"{name}_gate"]
+    if choices.random() < 0.3:  # a condition on values, which row 0 meets more often than not
+        rules.append(gate(V.I) <= x(V.I)[[[0.5, 0.25]]])
+        near = (*near, choices.choice([gate(V.J) > -1, gate(V.I) >= gate(V.J) - 2]))
     weights = R[f"{name}_w"](V.I, V.J) <= (*score, *near)
     rules.append(weights | [F.product, F.softmax_agg(agg_terms=[V.J])])
     attend = R[f"{name}_a"](V.I) <= (R[f"{name}_w"](V.I, V.J), x(V.J)[2, 2])

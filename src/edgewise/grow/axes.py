@@ -16,7 +16,7 @@ import edgewise.graphs as graphs
 from edgewise.errors import EdgewiseError, Place
 from edgewise.graphs.lengths import length_dependent
 from edgewise.language import nodes
-from edgewise.language.statements import atoms, weights
+from edgewise.language.statements import atoms, is_added, weights, written_for
 from edgewise.language.terms import variables
 from edgewise.physical.attention.relational import RelationalStep
 from edgewise.physical.attention.step import AttentionStep
@@ -82,6 +82,12 @@ class AppendedAxes:
             return
         if not isinstance(atom, nodes.Atom):
             raise refusal(f"`{atom!r}` is a condition on the position", where, POSITIONS)
+        if is_added(atom.relation):
+            raise refusal(
+                f"values decide which rows `{written_for(atom.relation)}` has, and it is no mask",
+                where,
+                "select after appending, or let attention alone read the condition",
+            )
         if self.axis.get(atom.relation) != at:
             raise refusal(
                 f"`{atom.relation}` has the axis that grows but does not grow with it",

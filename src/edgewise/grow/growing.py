@@ -135,7 +135,7 @@ class Growing:
     def _append(self, inputs: dict[str, Any]) -> Tensor | Relation:
         self._refuse_changed_weights()
         model, cache = self.model, self.cache
-        step, values = model._resolved(self._data, self._fixed | inputs)
+        step, values = self._resolved(inputs)
         cache.rows = self._checked_rows(step, inputs)
         self._batched = {n for n in self._fixed if step.executable.sources[n].batched}
         cache.masks = self._data_masks(step, inputs)
@@ -150,6 +150,9 @@ class Growing:
         self._history.append(inputs, {name: int(sources[name].batched) for name in inputs})
         self.computed = cache.rows
         return step.output.shown(found, False)
+
+    def _resolved(self, inputs: dict[str, Any]) -> tuple[Step, dict[str, Tensor]]:
+        return self.model._resolved(self._data, self._fixed | inputs)
 
     def _data_masks(self, step: Step, inputs: Mapping[str, Any]) -> dict[str, DataMask]:
         """The masks that data given from the start decides, for all rows that may come."""
@@ -224,8 +227,9 @@ class Growing:
         """How many rows an edit gives, if they are like those that were appended."""
         if not inputs:
             return 0
-        if set(inputs) != set(self._names):
-            wanted = " and ".join(f"`{n}`" for n in self._names)
+        names = self._history.parts
+        if set(inputs) != set(names):
+            wanted = " and ".join(f"`{n}`" for n in names)
             what = f"give {wanted}" if wanted else "append rows first"
             raise BadAppend("the inputs of an edit are not those that grow", caller(), what)
         history, counts = self._history, set()

@@ -25,8 +25,8 @@ class InputHistory:
     integers: frozenset[str] = frozenset()  # passed as `numbers`
 
     def append(self, inputs: Mapping[str, Any], axes: Mapping[str, int]) -> None:
-        self.axes = dict(axes)
-        self.integers = frozenset(n for n, item in inputs.items() if isinstance(item, numbers))
+        self.axes = {**self.axes, **axes}
+        self.integers |= {n for n, item in inputs.items() if isinstance(item, numbers)}
         for name, item in inputs.items():
             self.parts.setdefault(name, []).append(_values(item))
 

@@ -62,9 +62,9 @@ def data_masks(step: Step) -> dict[str, AttentionStep]:
     return found
 
 
-def causal_mask(step: AttentionStep, rows: int) -> DataMask:
-    """The mask of an attention among all rows that may come; refused where a row attends to later
-    ones, or not to itself."""
+def causal_mask(step: AttentionStep, rows: int, *, itself: bool = True) -> DataMask:
+    """The mask of an attention among some rows; refused where a row attends to later ones or to
+    none, or not to `itself` where that matters: as the first of those to come it has no other."""
     relation, where = step.node.head.relation, step.rule.place
     pattern = full() if step.pattern is None else step.pattern
     if isinstance(pattern, per_head):
@@ -76,13 +76,10 @@ def causal_mask(step: AttentionStep, rows: int) -> DataMask:
         if len(later):
             pair = f"row {i[later[0]]} attends to row {j[later[0]]}, which is later"
             raise refusal(f"in the mask of `{relation}` {pair}", where)
-        itself = np.setdiff1d(np.arange(first, last), i[i == j])
-        if len(itself):
-            raise refusal(
-                f"in the mask of `{relation}` row {itself[0]} does not attend to itself, so it "
-                "may have no key",
-                where,
-            )
+        lacking = np.setdiff1d(np.arange(first, last), i[i == j] if itself else i)
+        if len(lacking):
+            what = "does not attend to itself, so it may have" if itself else "has"
+            raise refusal(f"in the mask of `{relation}` row {lacking[0]} {what} no key", where)
     return found
 
 
