@@ -116,7 +116,7 @@ class Side:
     computed once."""
 
     def __init__(self, model: Model, capacity: int, fixed: Mapping[str, Any]) -> None:
-        self.model, self.fixed = model, fixed
+        self.model, self.capacity, self.fixed = model, capacity, fixed
         self.growing = Growing(model, capacity, fixed)
         self.values: Tensor | None = None
         self.found: Relation | None = None
@@ -126,6 +126,8 @@ class Side:
         own = _read_by(self.model, inputs)
         if not own:
             return self._fixed()
+        if not length:  # what was refused may have been of another batch
+            self.growing = Growing(self.model, self.capacity, self.fixed)
         growing, (output,) = self.growing, self.model.plan.outputs
         if growing.length > length:
             growing.crop(length)
