@@ -54,7 +54,7 @@ class GrowingByValues(Growing):
         others = {n: t for n, t in fixed.items() if n not in dense}
         self._kept = model.undecided(others)
         self._sides = [Side(part, capacity, _read_by(part, fixed)) for _, part in model.parts]
-        self._now: Data | None = None  # grounded on the selections of the rows so far
+        self._grounded: Data | None = None  # grounded on the selections of the rows so far
         self._shaped: dict[Any, Data] = {}  # by the shapes of what is appended
 
     def _append(self, inputs: dict[str, Any]) -> Tensor | Relation:
@@ -64,8 +64,8 @@ class GrowingByValues(Growing):
             names = " and ".join(f"`{name}`" for name in self.model._reader.required)
             raise BadAppend("only conditions read these inputs", caller(), f"give {names} too")
         self._refuse_changed_weights()
-        self._now = self._decided(inputs)
-        self._now.to_come = True
+        self._grounded = self._decided(inputs)
+        self._grounded.to_come = True
         found = super()._append(own)
         others = {name: item for name, item in inputs.items() if name not in own}
         self._history.append(others, dict.fromkeys(others, 0))
@@ -83,10 +83,10 @@ class GrowingByValues(Growing):
     def _resolved(self, inputs: dict[str, Any]) -> tuple[Step, dict[str, Tensor]]:
         """The plan is that of rows which are the first, since these all have keys; the pairs of
         rows behind others come from the mask."""
-        assert self._now is not None
+        assert self._grounded is not None
         tensors = (t.values if isinstance(t, numbers) else t for t in inputs.values())
         shapes = tuple(getattr(item, "shape", ()) for item in tensors)
-        data = self._shaped.setdefault(shapes, self._now) if self.length else self._now
+        data = self._shaped.setdefault(shapes, self._grounded) if self.length else self._grounded
         return self.model._resolved(data, self._fixed | inputs)
 
     def _data_masks(self, step: Step, inputs: Mapping[str, Any]) -> dict[str, DataMask]:
@@ -99,7 +99,7 @@ class GrowingByValues(Growing):
                     f"the new rows differ in number ({new})", caller(), "give one number"
                 )
         longer = lengthened(inputs, axes, rows)
-        every, _ = self.model._resolved(self._now, self._fixed | longer)
+        every, _ = self.model._resolved(self._grounded, self._fixed | longer)
         return {
             name: causal_mask(one, rows, itself=False) for name, one in data_masks(every).items()
         }
