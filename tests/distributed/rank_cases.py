@@ -222,7 +222,7 @@ def terms_of(heads):
         "parity": ({"score": where((I % 2).equals(J % 3), S, 0.1 * S)}, []),
         "lengths": ({"score": softcap(2.0), "bias": relative(table), "lengths": lengths}, [table]),
         "bias": ({"bias": bias.requires_grad_(), "scale": -0.7}, []),
-        "mask": ({"bias": bias > 0, "lengths": lengths, "score": softcap(3.0)}, []),
+        "mask": ({"bias": (bias > 0).double(), "lengths": lengths, "score": softcap(3.0)}, []),
         "shared bias": ({"bias": bias[0, :1].detach()}, []),
     }
 
