@@ -71,7 +71,10 @@ INTERNAL = {  # methods that other modules of ours call
     "LongRope": ("speed", "up_to"),
     "RowSizes": ("shared", "key", "cell", "part", "rest"),
     "AttentionWeights": ("detach", "to"),
-    "rows": ("of", "of_any_precision", "in_precision"),
+    "rows": (
+        *("of", "of_any_precision", "in_precision"),
+        *("with_own_keys", "renumbered", "tensors"),
+    ),
     "Pattern": (
         *("parts", "residues", "compute_rows", "compute_rows_between", "rows_between"),
         *("trapezoids", "columns", "predicate", "is_arithmetic", "mask", "counts_twice"),
