@@ -186,3 +186,23 @@ def test_pairs_inside_transformers(left, monkeypatch):
         found = theirs(token, attention_mask=mask.long()).last_hidden_state
     torch.testing.assert_close(found[mask], expected[mask], atol=1e-9, rtol=1e-9)
     assert sum(computed) == 2 * 2 * (200**2 + 9**2 + 9**2)
+
+
+@pytest.mark.parametrize("there", [(1.0, 1.0, 1.0, 1.0), (1.0, 0.5, 2.0, 0.25)])
+def test_a_mask_that_learns_has_its_gradient(there):
+    logit = R.k(V.J).T @ R.q(V.I) + R.present(V.J)
+    program = Program(
+        [
+            *zoo.parts.present(R.mask, R.present),
+            (R.weights(V.I, V.J) <= (logit,)) | [F.softmax_agg(agg_terms=[V.J])],
+            (R.out(V.I) <= (R.weights(V.I, V.J), R.v(V.J))) | [F.product],
+        ]
+    )
+    q, k, v = torch.randn(3, 4, 8, dtype=torch.float64)
+    found = []
+    for without in ((), ("fuse attention",)):
+        mask = torch.tensor(there, dtype=torch.float64, requires_grad=True)
+        model = program.compile(R.out, dtype=torch.float64, without=without)
+        out = model(q=q, k=k, v=v, mask=mask)
+        found.append(torch.autograd.grad(out.square().sum(), mask)[0])
+    torch.testing.assert_close(*found)

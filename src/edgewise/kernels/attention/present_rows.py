@@ -141,10 +141,11 @@ def _parts(
 
 
 def _mask(run: SampleRun, keys: Tensor, bias: Tensor | None) -> Tensor | None:
-    """What is added to the scores of a run; None if nothing."""
+    """What is added to the scores of a run; None if nothing, and nothing learns there."""
     held = keys if len(keys) == 1 else keys.narrow(0, run.first, run.samples)
     held = held[:, run.keys[0] : run.keys[1]]
-    holes = held[:, None, None] if bool(held.any()) else None
+    learns = held.requires_grad and torch.is_grad_enabled()
+    holes = held[:, None, None] if learns or bool(held.any()) else None
     if bias is None:
         return holes
     own = bias if len(bias) == 1 else bias.narrow(0, run.first, run.samples)
