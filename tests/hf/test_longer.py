@@ -83,6 +83,44 @@ def test_rotary_angles_reach_further(kind):
     assert long.config.rope_parameters["rope_type"] == kind
 
 
+def modernbert():
+    from transformers import ModernBertConfig, ModernBertForMaskedLM
+
+    ends = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
+    kinds = ["full_attention", "sliding_attention"]
+    return ModernBertForMaskedLM(
+        ModernBertConfig(**models.TEXT, **ends, local_attention=8, layer_types=kinds)
+    )
+
+
+def gemma3():
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+    sizes = {"num_key_value_heads": 2, "head_dim": 4, "sliding_window": 8}
+    kinds = ["full_attention", "sliding_attention"]
+    return Gemma3ForCausalLM(Gemma3TextConfig(**models.TEXT, **sizes, layer_types=kinds))
+
+
+@pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn"])
+@pytest.mark.parametrize("make", [modernbert, gemma3])
+def test_rotary_angles_of_sliding_windows_stay(make, kind, tmp_path):
+    model = models.built(make)
+    long = hf.longer(copy.deepcopy(model), 256, full(), rotary=kind)
+    config = copy.deepcopy(model.config)
+    config.max_position_embeddings = 256
+    config.rope_parameters["full_attention"] |= {
+        "rope_type": kind,
+        "factor": 4.0,
+        **({} if kind == "linear" else {"original_max_position_embeddings": 64}),
+    }
+    wanted = type(model)(config).double().eval()
+    wanted.load_state_dict(model.state_dict())
+    torch.testing.assert_close(hidden(long, tokens(1, 100)), hidden(wanted, tokens(1, 100)))
+    assert long.config.rope_parameters == config.rope_parameters
+    long.save_pretrained(tmp_path)
+    assert hf.load(tmp_path).config.rope_parameters == config.rope_parameters
+
+
 def test_what_is_saved_loads_again(tmp_path):
     from transformers import BertModel
 

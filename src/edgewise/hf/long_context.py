@@ -22,6 +22,7 @@ from edgewise.hf.replace import use
 from edgewise.hf.saved import Attention
 
 ROTARY = ("linear", "dynamic", "yarn")
+SLIDING = "sliding_attention"
 
 
 def longer(
@@ -114,8 +115,22 @@ def _repeated(table: nn.Embedding, positions: int) -> nn.Embedding:
 
 
 def _extended(module: nn.Module, positions: int, before: int, how: str) -> nn.Module:
+    """The rotary embeddings of `positions` tokens.
+
+    Where each kind of layer has its own, those of sliding windows stay: no distance is new there.
+    """
     config: Any = copy.deepcopy(module.config)
     rope = dict(getattr(config, "rope_parameters", None) or {})
+    kinds = {kind: dict(own) for kind, own in rope.items() if isinstance(own, dict)}
+    for own in [kinds[kind] for kind in kinds if kind != SLIDING] if kinds else [rope]:
+        _rescale(own, positions, before, how)
+    config.rope_parameters = kinds or rope
+    config.max_position_embeddings = positions
+    device = next((b.device for b in module.buffers()), torch.device("cpu"))
+    return type(module)(config).to(device)
+
+
+def _rescale(rope: dict[str, Any], positions: int, before: int, how: str) -> None:
     kind = rope.get("rope_type", "default")
     if kind not in ("default", how) or "rope_theta" not in rope:
         raise NoPositions(
@@ -127,10 +142,6 @@ def _extended(module: nn.Module, positions: int, before: int, how: str) -> nn.Mo
     rope |= {"rope_type": how, "factor": factor}
     if how != "linear":
         rope["original_max_position_embeddings"] = before
-    config.rope_parameters = rope
-    config.max_position_embeddings = positions
-    device = next((b.device for b in module.buffers()), torch.device("cpu"))
-    return type(module)(config).to(device)
 
 
 def _set_length(model: nn.Module, positions: int) -> None:
