@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from edgewise import attention_graph
+from edgewise import F, Program, R, V, attention_graph
 from edgewise.attention_graphs import calls
 from edgewise.attention_graphs.calls import AttentionCall
 from edgewise.attention_graphs.errors import BadEdgeChoice, NoAttention, NoSuchHead, NoTokens
@@ -182,3 +182,17 @@ def test_no_tokens_and_one():
 def test_mistakes(call, error):
     with pytest.raises(error):
         call(attention_graph(list(weights())))
+
+
+def test_attention_that_is_not_fused_says_why():
+    body = (R.x(V.J).T, R.x(V.I))
+    rules = [(R.w(V.I, V.J) <= body) | [F.product, F.softmax_agg(agg_terms=[V.J])]]
+    rules += [(R.y(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product]]
+    x = torch.randn(4, 3)
+    twice = Program([*rules, R.y(V.I) <= R.x(V.I)]).compile(R.y)
+    with pytest.raises(NoAttention, match="no attention of the model is fused: `w`: 2 rules deri"):
+        attention_graph(twice, x=x)
+    with pytest.raises(NoAttention, match="`w`: `w` is the output"):
+        attention_graph(Program(rules).compile(R.w), x=x)
+    apart = Program([*rules, R.z(V.I) <= R.y(V.I), R.z(V.I) <= R.x(V.I)]).compile(R.z)
+    assert len(attention_graph(apart, x=x).calls) == 1

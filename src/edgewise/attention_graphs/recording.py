@@ -26,6 +26,7 @@ from edgewise.kernels.edges import EdgeIndex
 from edgewise.language import nodes
 from edgewise.language.text_form.printer import NoTextForm, Style, statement
 from edgewise.module import Model
+from edgewise.passes.fuse_attention import refusals
 from edgewise.physical.attention.nodes import ATTEND, ATTEND_ALONG, ATTEND_PRESENT
 from edgewise.physical.attention.step import AttentionStep
 from edgewise.physical.plan import PhysicalPlan, run_node
@@ -49,12 +50,24 @@ def calls_of_model(
     finally:
         model.train(training)
     if not found:
-        raise NoAttention(
-            "the model has no attention node",
-            caller(),
-            "write a softmax over keys, as `explain()` shows it: `attention from I over J`",
-        )
+        raise _not_fused(model)
     return found
+
+
+def _not_fused(model: Model) -> NoAttention:
+    plan = [model.stages["plan"], *(after for _, after in model.stages["passes"])][-1]
+    against = "; ".join(f"`{name}`: {reason}" for name, reason in refusals(plan).items())
+    if against:
+        return NoAttention(
+            f"no attention of the model is fused: {against}",
+            caller(),
+            "let one rule alone read the softmax, and derive a weighted sum that other rules read",
+        )
+    return NoAttention(
+        "the model has no attention node",
+        caller(),
+        "write a softmax over keys, as `explain()` shows it: `attention from I over J`",
+    )
 
 
 class _PlanRecorder:
