@@ -29,6 +29,7 @@ METRICS = {  # of a summary: its name in a row, and the factor
     "test mrr": ("filtered MRR on the test part", 1, 3),
     "test uas": ("UAS on the test part, %", 100, 1),
     "test accuracy": ("accuracy on the test part, %", 100, 1),
+    "test mae": ("MAE on the test part", 1, 3),
     "validation loss": ("validation loss, nats per token", 1, 3),
 }
 
