@@ -3,10 +3,12 @@
 Beside SDPA, FlexAttention on both of its backends and FlashAttention 4, in one run.
 
 PYTHONPATH=src:bench python3 bench/grid_gpu.py [--part 1/3] [--warm 8] [--minutes 8] [words ...]
+PYTHONPATH=src:bench python3 bench/grid_gpu.py --alone [words ...]
 PYTHONPATH=src:bench python3 bench/grid_gpu.py --check
 
 Cells whose name has all the words are run; a part takes every third of them. With --warm so many
-processes compile the peers' kernels first. --check runs small cells on a CPU, Triton's kernels in
+processes compile the peers' kernels first. --alone leaves the peers out and writes no results.
+--check runs small cells on a CPU, Triton's kernels in
 its interpreter, against float64, and times nothing. `flash_attn` is used where it can be imported.
 """
 
@@ -160,12 +162,12 @@ def both_ways(call: Callable[[], Tensor], run: Run) -> dict[str, float]:
     return times | ({"both": gpu_ms(train)} if learns else {}) | {"extra_gib": round(peak, 3)}
 
 
-def measured(cell: Cell) -> dict[str, Any]:
+def measured(cell: Cell, peers: tuple[str, ...] = PEERS) -> dict[str, Any]:
     row: dict[str, Any] = {"cell": cell.name, "commit": commit()}
     row["error"] = round(error(Run(cell.small(), "cuda")), 3)
     run = Run(cell, "cuda")
     row["kernel"], row["ours"] = run.kernel, both_ways(run.ours, run)
-    for name in PEERS:
+    for name in peers:
         try:
             call = run.peer(name)
             if call is not None:
@@ -173,9 +175,9 @@ def measured(cell: Cell) -> dict[str, Any]:
         except Exception as fault:  # what a peer refuses is part of the table
             row[f"{name}_failed"] = f"{type(fault).__name__}: {fault}"[:160]
     for way in ("forward", "both"):
-        peers = [row[name][way] for name in PEERS if way in row.get(name, {})]
-        if peers and way in row["ours"]:
-            row[f"{way}_times_best"] = round(min(peers) / row["ours"][way], 3)
+        times = [row[name][way] for name in peers if way in row.get(name, {})]
+        if times and way in row["ours"]:
+            row[f"{way}_times_best"] = round(min(times) / row["ours"][way], 3)
     return row
 
 
@@ -250,6 +252,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--warm", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=7.5)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--compile", action="store_true")
     return parser.parse_args()
 
@@ -279,11 +282,11 @@ def main() -> None:
         if time.time() - start > 60 * given.minutes:
             print(f"{len(chosen) - len(rows)} cells left: no time")
             break
-        rows.append((checked if given.check else measured)(cell))
+        rows.append(checked(cell) if given.check else measured(cell, () if given.alone else PEERS))
         print(line(rows[-1]), flush=True)
         torch.cuda.empty_cache()
     print(summary(rows))
-    if not given.check:
+    if not (given.check or given.alone):
         write("grid_gpu", written("grid_gpu") | {row["cell"]: row for row in rows})
     if any(row["error"] > 2.5 for row in rows):
         raise SystemExit("a cell is further from float64 than the reference: see its error")
