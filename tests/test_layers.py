@@ -58,6 +58,7 @@ AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "language/text_form/expressions.py": "a pattern in the text form is a graph",
     "physical/data.py": "data can save itself",
     "module.py": "a model can save, explain, time and draw itself",
+    "selecting.py": "a model whose groundings depend on values can grow",
     "replay.py": "a sample of a model can be drawn",
     "reference/solution.py": "a solution can draw itself",
     "training/run.py": "a run can export itself",

@@ -37,7 +37,6 @@ OPTIONS = {
     "weights": {"return_weights": True, "return_lse": True},
     "dropout": {"dropout": 0.3},
     "bias": {"bias": numbers(4, 12, 12)},
-    "mask": {"bias": torch.ones(12, 12, dtype=torch.bool)},
     "score": {"score": softcap(2.0), "bias": relative(numbers(4, 7))},
     "heads": {"score": S * (1 + H), "bias": alibi(4)},
     "edges": {

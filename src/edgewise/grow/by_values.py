@@ -52,8 +52,10 @@ class GrowingByValues(Growing):
         dense = {n: t for n, t in fixed.items() if _is_dense(t)}
         super().__init__(model, capacity, _read_by(model, dense))
         others = {n: t for n, t in fixed.items() if n not in dense}
-        self._kept = model.undecided(others)
-        self._sides = [Side(part, capacity, _read_by(part, fixed)) for _, part in model.parts]
+        self._undecided = model.undecided(others)
+        self._sides = [
+            ConditionRows(part, capacity, _read_by(part, fixed)) for _, part in model.parts
+        ]
         self._grounded: Data | None = None  # grounded on the selections of the rows so far
         self._shaped: dict[Any, Data] = {}  # by the shapes of what is appended
 
@@ -78,7 +80,7 @@ class GrowingByValues(Growing):
                 raise refusal(f"the condition `{name[1:]}` reads what another one chooses", None)
             return self._sides[at].appended(self.length, inputs)
 
-        return self.model.decided(self._kept, rows)
+        return self.model.decided(self._undecided, rows)
 
     def _resolved(self, inputs: dict[str, Any]) -> tuple[Step, dict[str, Tensor]]:
         """The plan is that of rows which are the first, since these all have keys; the pairs of
@@ -111,7 +113,7 @@ class GrowingByValues(Growing):
         raise CannotGrow("samples of a batch may hold under other conditions", caller(), ALONE)
 
 
-class Side:
+class ConditionRows:
     """The value of a condition at the rows so far, appended to or, where no input of it grows,
     computed once."""
 

@@ -1,6 +1,7 @@
 """Checks of the tensors, graph and options of `attention`, and the shapes that kernels see."""
 
 import math
+import sys
 import warnings
 from collections.abc import Iterator
 from numbers import Real
@@ -175,7 +176,7 @@ def check_dropout(dropout: float) -> float:
 
 def check_scale(scale: float | None) -> None:
     known = isinstance(scale, Real) and not isinstance(scale, bool)
-    if scale is not None and not (known and math.isfinite(scale)):
+    if scale is not None and not (known and abs(scale) <= sys.float_info.max):
         raise BadOption(
             f"`scale` must be a finite number, got {scale!r}",
             caller(),
