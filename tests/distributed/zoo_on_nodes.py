@@ -85,6 +85,7 @@ def differences(model, mesh, count, called, rest):
     together, 1 unless all have all."""
     import torch.distributed as dist
 
+    data = model.ground(**rest, mesh=mesh, partition="contiguous", nodes=count)
     trained = {one for one in called if one != "mask"}  # attention takes one as a condition
     called = {one: _trained(item) if one in trained else item for one, item in called.items()}
     whole = model.rows(model.ground(**rest), **called)
@@ -92,7 +93,6 @@ def differences(model, mesh, count, called, rest):
     (whole.data * w).sum().backward()
     alone = {one: p.grad for one, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
-    data = model.ground(**rest, mesh=mesh, partition="contiguous", nodes=count)
     mine = {one: _some(item, data.nodes) for one, item in called.items()}
     mine |= {one: _trained(mine[one]) for one in trained}
     part = model.rows(data, **mine)

@@ -344,3 +344,17 @@ def test_bound_weights_are_prepared_once():
 def test_axes_in_another_order(view):
     x = torch.randn(1, 3, 2, 4)
     torch.testing.assert_close(plan_of(lambda t: view(t) * 2, x)(x + 1), view(x + 1) * 2)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_gradients_have_memory_of_their_own(count):
+    sums = R.x(X) + F.tanh(R.x(X)[4, 4]) + W.a[4,], F.tanh(R.y(X)) + W.b[4,], R.y(X) + W.c[4,]
+    model = Program([R.out(X) <= sums]).compile(R.out, seed=0, dtype=torch.float64)
+    inputs = {name: torch.randn(count, 4, dtype=torch.float64) for name in "xy"}
+    leaves = [*model.parameters(), *(x.requires_grad_() for x in inputs.values())]
+    w = torch.randn(count, 4, dtype=torch.float64)
+    expected = torch.autograd.grad((model(**inputs) * w).sum(), leaves)
+    (model(**inputs) * w).sum().backward()
+    for leaf in leaves:
+        leaf.grad.mul_(3.0)
+    assert_equal([leaf.grad / 3.0 for leaf in leaves], [x.clone() for x in expected])

@@ -26,7 +26,8 @@ from edgewise.physical.scan import drop_unread
 from edgewise.physical.symbols import Symbol
 
 VIEWS: set[Any] = {"reshape", "transpose", "permute", "expand", "to", "narrow", "split", "unbind"}
-VIEWS |= {"chunk", "expand_as", "split_with_sizes", operator.getitem}
+VIEWS |= {"chunk", "expand_as", "split_with_sizes", "select", operator.getitem}
+PASSING = {"add", "sub", torch.cat, torch.stack}  # operands get the gradient, or a part, unchanged
 
 
 def tidy(graph: Graph) -> None:
@@ -54,6 +55,27 @@ def _own_outputs(graph: Graph) -> None:
         return copy
 
     last.args = map_arg(last.args, own)
+
+
+def _own_gradients(graph: Graph) -> None:
+    """Where a sum passes its gradient on unchanged to several placeholders, each has memory of its
+    own: clipping and `all_reduce` write into gradients. That of `select` is a copy."""
+    passing = {node for node in graph.nodes if node.op == "placeholder"}
+    for node in list(graph.nodes):
+        reads = [read for read in node.all_input_nodes if read in passing]
+        if node.target in ("add", "sub"):
+            size = node.meta["like"].numel()
+            reads = [read for read in reads if read.meta["like"].numel() == size]
+            for read in reads[1:] if node.target == "add" else []:
+                with graph.inserting_before(node):
+                    shape = read.meta["like"].shape
+                    wide = graph.call_method("reshape", (read, (1, *shape)))
+                    own = graph.call_method("select", (wide, 0, 0))
+                wide.meta.update(read.meta, like=read.meta["like"][None])
+                own.meta.update(read.meta)
+                node.replace_input_with(read, own)
+        if reads and (node.target in VIEWS or node.target in PASSING):
+            passing.add(node)
 
 
 Signature = list[tuple[torch.Size, torch.dtype]]
@@ -250,6 +272,7 @@ def _finished(
     lowering.graph.output(made)
     changed = {} if appending is None else optimise_graph(lowering, appending)
     _own_outputs(lowering.graph)
+    _own_gradients(lowering.graph)
     tidy(lowering.graph)
     drop_unread(lowering)
     parts = lowering.graph, lowering.constants, lowering.device, signature
