@@ -260,3 +260,31 @@ def test_a_path_with_a_star_is_one_file(tmp_path):
     folder.mkdir()
     written(".csv", csv)(folder)
     assert_shop(data.read(folder, SHOP))
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "condition"),
+    [
+        ("TEXT", ("9", "20"), data.column("age") >= 18),
+        ("REAL", (9.0, 20.0), data.column("age") > "x"),
+        ("REAL", (9.0, 20.0), data.column("age").one_of("9", 20)),
+        ("", (9, "20"), data.column("age") < 10),
+    ],
+)
+def test_sqlite_compares_numbers_with_numbers(kind, stored, condition):
+    """It would call every number smaller than every text, or compare both as texts."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute(f"CREATE TABLE people (id TEXT, age {kind})")
+    for at, value in enumerate(stored):
+        connection.execute("INSERT INTO people VALUES (?, ?)", (f"p{at}", value))
+    schema = data.Schema(person=data.table("people", keys=["id"], where=condition))
+    with pytest.raises(EdgewiseError, match="in a condition") as caught:
+        data.read(connection, schema)
+    assert caught.value.code == "bad-column"
+
+
+def test_a_closed_connection_is_opened_again():
+    connection = sqlite3.connect(":memory:")
+    connection.close()
+    with pytest.raises(EdgewiseError, match="open it again"):
+        data.read(connection, data.Schema(person=data.table("people", keys=["id"])))

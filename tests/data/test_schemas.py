@@ -277,3 +277,32 @@ def test_names_that_are_not_unique_and_halves_of_letters_are_refused(frame, mess
     with pytest.raises(EdgewiseError, match=message) as caught:
         data.read({"c": frame}, schema)
     assert caught.value.code == "unreadable-source"
+
+
+def test_a_column_of_texts_names_the_one_that_is_no_number(tmp_path):
+    (tmp_path / "t.csv").write_text("id,age\na,1\nb,unknown\n")
+    schema = data.Schema(r=data.table("t", keys=["id"], values=["age"]))
+    with pytest.raises(EdgewiseError, match="row 2: 'unknown' is not a number"):
+        data.read(tmp_path, schema)
+    found = refused("bad-column", {"id": [1], "x": ["12"]}, keys=["id"], values=["x"])
+    assert "row 1: '12' is a text" in str(found)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_line_with_other_fields_is_refused(tmp_path, separator):
+    text = "id,age\na,1\nb\nc,2,3\n".replace(",", separator)
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(EdgewiseError, match="line 3: 1 field, and its header has 2") as caught:
+        data.read(tmp_path, data.Schema(r=data.table("t", keys=["id"], values=["age"])))
+    assert caught.value.code == "unreadable-source"
+
+
+def test_a_type_is_not_the_text_int():
+    with pytest.raises(EdgewiseError, match="without quotes"):
+        data.table("t", keys={"at": "int"})
+
+
+def test_a_table_of_molecules_has_a_column_of_them():
+    pytest.importorskip("rdkit")
+    with pytest.raises(EdgewiseError, match=r"table\[\"smiles\"\]"):
+        data.molecules(pandas.DataFrame({"smiles": ["CC", "CO"]}))

@@ -92,9 +92,27 @@ def numbers(values: Any, where: np.ndarray) -> np.ndarray | Unfit:
     for at, value in enumerate(plain):
         if not where[at]:
             if not isinstance(value, int | float | decimal.Decimal | np.number | np.bool_):
-                return Unfit(at + 1, f"{_shown(value)} is not a number")
+                return _not_a_number(plain, where, at)
             found[at] = float(value)
     return found
+
+
+def _not_a_number(plain: Sequence[Any], where: np.ndarray, first: int) -> Unfit:
+    """The first value that is not one, or whose text is not: the others make a column of texts."""
+    for at, value in enumerate(plain):
+        if not where[at] and isinstance(value, str) and not _reads_as_number(value):
+            return Unfit(at + 1, f"{_shown(value)} is not a number")
+    value = plain[first]
+    kind = "a text" if isinstance(value, str) else "not a number"
+    return Unfit(first + 1, f"{_shown(value)} is {kind}")
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def as_date(value: Any) -> datetime.datetime | None:

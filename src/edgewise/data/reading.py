@@ -103,11 +103,19 @@ def _fetch(source: TableSource, schema: Schema) -> list[Fetched]:
             if name not in known
         ]
     raise_all(errors)
+    for spec in schema.values():
+        for condition in spec.conditions:
+            found = source.unlike(there[spec.name], condition)
+            if found is not None:
+                name = f"`{condition.column}` of `{spec.name}`, in a condition"
+                help = "compare it with values of the kind that it holds"
+                errors.append(BadColumn(f"{name}: {found}", spec.place, help))
+    raise_all(errors)
     raw = {}
     for relation, spec in schema.items():
         names = spec.columns()
-        found = source.fetch(*select(there[spec.name], names, spec.conditions, source.mark))
-        raw[relation] = dict(zip(names, found, strict=True))
+        answer = source.fetch(*select(there[spec.name], names, spec.conditions, source.mark))
+        raw[relation] = dict(zip(names, answer, strict=True))
     read = [_columns(relation, spec, raw[relation], errors) for relation, spec in schema.items()]
     raise_all(errors)
     return read

@@ -228,10 +228,12 @@ class table:
             self._refuse("no keys", 'name the columns that identify a row: `keys=["id"]`')
         if isinstance(self.keys, Mapping):
             for name, kind in self.keys.items():
-                if not isinstance(name, str) or not (isinstance(kind, str) or kind is int):
+                is_type = (isinstance(kind, str) and kind != "int") or kind is int
+                if not isinstance(name, str) or not is_type:
                     self._refuse(
                         f"the type of the key `{named(name)}` is {safe_repr(kind)}",
-                        "a type is a name, or `int` for a number that stands for itself",
+                        "a type is a name, or Python's `int`, without quotes, for a number that "
+                        "stands for itself",
                     )
         elif len(self.keys) > 1:
             pairs = ", ".join(f'"{named(name)}": "..."' for name in self.keys)

@@ -6,7 +6,7 @@ bond(I, J)    single, double, triple or aromatic; conjugated, in a ring; both wa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,6 +39,12 @@ def molecules(
     if isinstance(smiles, str) or not iterates(smiles):
         raise BadLine(
             f"molecules are {safe_repr(smiles)}", caller(), 'give a list: `molecules(["CCO"])`'
+        )
+    if hasattr(smiles, "columns") or isinstance(smiles, Mapping):
+        raise BadLine(
+            f"molecules are a table, {type(smiles).__name__}",
+            caller(),
+            'give the column that has them: `molecules(table["smiles"])`',
         )
     require_package("rdkit")
     from rdkit import Chem, rdBase

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,8 @@ from edgewise.graphs.drawing import require_package
 
 
 def _csv(connection: Any, path: str) -> Any:
-    # the types of columns are those of all rows, not of the first
-    return connection.read_csv(path, header=True, sample_size=-1)
+    # the types of columns are those of all rows, not of the first; no row is skipped
+    return connection.read_csv(path, header=True, sample_size=-1, skiprows=0)
 
 
 def _json(connection: Any, path: str) -> Any:
@@ -34,6 +35,7 @@ def _arrow(connection: Any, path: str) -> Any:
     return connection.from_arrow(feather.read_table(path))
 
 
+SEPARATORS = "\t,;|"  # of fields
 FORMATS: dict[str, Callable[[Any, str], Any]] = {
     ".csv": _csv,
     ".tsv": _csv,
@@ -93,6 +95,24 @@ def _mixed_ends(file: Path) -> bool:
     return 0 < text.count(b"\r\n") < text.count(b"\n")
 
 
+def _refuse_other_lengths(file: Path, columns: list[str]) -> None:
+    """Lines of other numbers of fields make a table of one column: name the first of them."""
+    separator = next((each for each in SEPARATORS if each in columns[0]), None)
+    if len(columns) > 1 or separator is None:
+        return
+    with open(file, newline="", encoding="utf-8") as lines:
+        reader = csv.reader(lines, delimiter=separator)
+        count = len(next(reader))
+        for fields in reader:
+            if fields and len(fields) != count:
+                raise UnreadableSource(
+                    f"`{file}`, line {reader.line_num}: {counted(len(fields), 'field')}, and its "
+                    f"header has {count}",
+                    caller(),
+                    f'give every line {count} fields; one that holds "{separator}" is quoted',
+                )
+
+
 @contextmanager
 def _tables(path: Path, files: list[Path]) -> Iterator[TableSource]:
     require_package("duckdb")
@@ -106,7 +126,10 @@ def _tables(path: Path, files: list[Path]) -> Iterator[TableSource]:
                 literal = "".join(f"[{c}]" if c in "*?[" else c for c in str(file))
                 format = FORMATS[file.suffix.lower()]
                 shown = str(file) if format is _arrow else literal
-                format(connection, shown).create_view(file.stem)
+                found = format(connection, shown)
+                if format is _csv:
+                    _refuse_other_lengths(file, found.columns)
+                found.create_view(file.stem)
             except (duckdb.Error, OSError, ValueError) as problem:  # pyarrow raises ValueError
                 help = f"the suffix says {file.suffix}: is it such a file, and complete?"
                 if format is _csv and _mixed_ends(file):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from edgewise.data.schema import ColumnCondition
 from edgewise.data.sources.table_source import TableSource, columns_of, unreadable
 from edgewise.graphs.drawing import require_package
 
@@ -48,6 +49,9 @@ class PostgreSQL:
         with self._cursor() as cursor:
             cursor.execute(query, list(parameters))
             return columns_of(cursor.fetchall(), len(cursor.description))
+
+    def unlike(self, table: tuple[str, ...], condition: ColumnCondition) -> str | None:
+        return None  # its columns have types, which a query checks
 
     def _rows(self, query: str, parameters: Sequence[Any] = ()) -> list[Any]:
         with self._cursor() as cursor:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from edgewise.data.schema import ColumnCondition
 from edgewise.data.sources.table_source import TableSource, columns_of, has_magic, unreadable
 from edgewise.data.sql import quoted
 
@@ -33,6 +34,19 @@ class SQLite:
     def fetch(self, query: str, parameters: Sequence[Any]) -> list[Any]:
         answer = self.connection.execute(query, parameters)
         return columns_of(answer.fetchall(), len(answer.description))
+
+    def unlike(self, table: tuple[str, ...], condition: ColumnCondition) -> str | None:
+        """Of a text and a number, SQLite calls the number smaller, or compares both as texts."""
+        name = quoted(condition.column)
+        query = f"SELECT DISTINCT typeof({name}) FROM {quoted(table[0])}"
+        kinds = {kind for (kind,) in self.connection.execute(query)}
+        several = condition.operator == "IN"
+        for value in condition.value if several else [condition.value]:
+            if isinstance(value, str) and kinds & {"integer", "real"}:
+                return f"it holds numbers, and is compared with the text {value!r}"
+            if isinstance(value, int | float) and "text" in kinds:
+                return f"it holds texts, and is compared with the number {value!r}"
+        return None
 
 
 def opened(thing: Any) -> Any:
@@ -62,6 +76,8 @@ def _connection(connection: sqlite3.Connection, name: str) -> Iterator[TableSour
         connection.execute("SAVEPOINT edgewise_read")
         yield SQLite(connection, name)
         connection.execute("RELEASE edgewise_read")
+    except sqlite3.ProgrammingError as problem:  # a connection that is closed, or another thread's
+        raise unreadable(name, problem, "open it again, in this thread") from None
     except sqlite3.Error as problem:
         raise unreadable(name, problem, "check the file with `PRAGMA integrity_check`") from None
     finally:

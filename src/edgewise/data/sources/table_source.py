@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from edgewise.data.errors import UnreadableSource
+from edgewise.data.schema import ColumnCondition
 from edgewise.errors import caller
 
 FIRST = 300  # characters of a message of another library
@@ -25,6 +26,9 @@ class TableSource(Protocol):
 
     def fetch(self, query: str, parameters: Sequence[Any]) -> list[Any]:
         """The columns of the answer: arrays, or lists with None for null."""
+
+    def unlike(self, table: tuple[str, ...], condition: ColumnCondition) -> str | None:
+        """What a condition compares that is not alike, where a query would not say so."""
 
 
 def columns_of(rows: Sequence[Sequence[Any]], count: int) -> list[list[Any]]:
