@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+import edgewise.kernels.tape.training
 from edgewise.kernels.tape import NotRecordedError, TapeTraining
 
 F64 = torch.float64
@@ -120,6 +121,57 @@ CASES = {
     "nothing": lambda w, b: (w[:0] * 2).sum() + w.mean(),
     "one number": lambda w, b: w[0, 0] * b[3],
 }
+
+
+def rare_functions(w):
+    """Those that no other case has, also where they are infinite or not a number."""
+    found = w.sin() + w.cos() + w.log1p() + w.erf() + w.sign() * w.log() + w.square().sqrt()
+    found = found + torch.maximum(w, w.T[:1].T) + torch.minimum(w, w * w) + w.abs() ** w.abs()
+    both = (w > 0) & (w != 0.5) | ~(w <= 1) | (w == w[0])
+    return torch.where(both, found, w / (w - w)) + torch.where(w >= w, w, found)
+
+
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+@pytest.mark.parametrize("name", [*CASES, "rare functions"])
+def test_machine_code(name, dtype, monkeypatch):
+    """What compiled samples compute is what their instructions do."""
+    w, b = parameters((8, 3), (8,), dtype=dtype)
+    near = {"rtol": 1e-10, "atol": 1e-12} if dtype == F64 else {"rtol": 1e-4, "atol": 1e-5}
+
+    def sample():
+        found = {**CASES, "rare functions": lambda w, b: rare_functions(w)}[name](w, b)
+        return found.square().sum(), [found]
+
+    training = TapeTraining([w, b], [sample, sample])
+    found = []
+    for worth in (np.inf, 0):
+        monkeypatch.setattr(edgewise.kernels.tape.training, "WORTH", worth)
+        training.updates(None)
+        found.append([*training.values(1), *training.gradients(1).values()])
+    assert training._machine is not None
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, equal_nan=True, **near)
+
+
+def test_long_training_is_compiled_and_goes_on(monkeypatch):
+    """Weights after many epochs are those of the instructions, by every optimiser."""
+    monkeypatch.setattr(edgewise.kernels.tape.training, "EPOCHS", 4)
+    for kind in (torch.optim.SGD, torch.optim.Adam):
+        found = []
+        for worth in (np.inf, 30):
+            monkeypatch.setattr(edgewise.kernels.tape.training, "WORTH", worth)
+            w, b = parameters((8, 3), (8,))
+
+            def sample(w=w, b=b):
+                found = (X @ w.T + b).tanh()
+                return found.square().sum(), [found]
+
+            training = TapeTraining([w, b], [sample])
+            training.updates(kind([w, b], 0.01), [0.01] * 40)
+            assert (training._machine is None) == (worth == np.inf)
+            found.append([w.detach(), b.detach(), *training.values(0)])
+        for mine, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(mine, theirs)
 
 
 @pytest.mark.parametrize("dtype", [F64, torch.float32])

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 MOVES = ("gather", "gather_add", "put", "scatter_add", "scatter_max", "scatter_min")
 PRODUCTS = ("product", "product_add", "dot_add")
 AGGREGATIONS = ("sum", "largest", "smallest")
@@ -66,3 +68,11 @@ def shifted(lines: Sequence[Sequence[int]], start: int, index: int) -> list[list
             moved[15] += index
         found.append(moved)
     return found
+
+
+def computed_numbers(code: np.ndarray, steps: np.ndarray) -> int:
+    """How many numbers steps compute: a product of matrices counts its products."""
+    lines = code[steps[:, 0]]
+    count = (steps[:, 2] - steps[:, 1]) * lines[:, 2]
+    products = np.isin(lines[:, 0], [OPS["product"], OPS["product_add"]])
+    return int(np.where(products, count * lines[:, 12], count).sum())

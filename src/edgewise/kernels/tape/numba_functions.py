@@ -42,6 +42,19 @@ def part(typing, a, start, count):
 
 
 @intrinsic
+def call_at(typing, address, a):
+    """The function at an address in memory, of the numbers of an array."""
+
+    def generate(context, builder, signature, arguments):
+        source = context.make_array(signature.args[1])(context, builder, arguments[1])
+        kind = ir.FunctionType(ir.VoidType(), [source.data.type])
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [source.data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, a), generate
+
+
+@intrinsic
 def nearest(typing, x):
     """The nearest integer, as a number."""
 

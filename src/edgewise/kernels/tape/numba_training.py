@@ -12,23 +12,27 @@ import math
 
 from numba import njit
 
-from edgewise.kernels.tape.numba_functions import part
+from edgewise.kernels.tape.numba_functions import call_at, part
 from edgewise.kernels.tape.numba_loops import run
 
 NO_STEP, GRADIENT, ADAM = range(3)
 
 
 @njit(nogil=True, cache=True)
-def train(tape, work, parts, starts, kind, rates, options, bounds, moments, counts):
+def train(tape, functions, work, parts, starts, kind, rates, options, bounds, moments, counts):
     """Updates for each sample in order, an epoch for each row of rates: one rate a weight.
-    `starts` are where the steps and parts of each sample begin."""
+    `starts` are where the steps and parts of each sample begin; `functions` compute them, if there
+    are any."""
     code, steps, index = tape
     flat, width = options.reshape(-1), options.shape[1]
     # powers of the betas for updates number `known`: the next ones are a product each
     known, beta, gamma, first_power, second_power = -1, 0.0, 0.0, 1.0, 1.0
     for epoch in range(len(rates)):
         for sample in range(len(starts) - 1):
-            run(code, steps, starts[sample, 0], starts[sample + 1, 0], index, work)
+            if len(functions):
+                call_at(functions[sample], work)
+            else:
+                run(code, steps, starts[sample, 0], starts[sample + 1, 0], index, work)
             if kind == NO_STEP:
                 continue
             first, last = starts[sample, 1], starts[sample + 1, 1]

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.kernels.tape.instructions import WIDTH
+from edgewise.kernels.tape.instructions import WIDTH, computed_numbers
 from edgewise.kernels.tape.recording import Recorder
 from edgewise.kernels.tape.writer import LARGEST, NotRecordedError
 
+if TYPE_CHECKING:
+    from edgewise.kernels.tape.machine_code import MachineCode
+
 Sample = Callable[[], tuple[Tensor, list[Tensor]]]  # the loss, and values that are shown
 EPOCHS = 256  # by one call, which no signal interrupts
+READ = 20  # numbers that are computed while one instruction is read
+WORTH = 40_000  # and while machine code of half a number is made
+MOST_COMPUTED = 1 << 14  # numbers that have machine code: more take seconds to compile
+NO_FUNCTIONS = np.zeros(0, np.int64)
 NO_STEP, GRADIENT, ADAM = range(3)
 KINDS = {torch.optim.SGD: GRADIENT, torch.optim.Adam: ADAM, torch.optim.AdamW: ADAM}
 STATE = {NO_STEP: (), GRADIENT: ("momentum_buffer",), ADAM: ("exp_avg", "exp_avg_sq")}
@@ -65,6 +72,10 @@ class TapeTraining:
         self.work = tape.array(self.weights[0].detach().numpy().dtype)
         code = np.array(lines, np.int64).reshape(-1, WIDTH)
         self.tape = code, np.concatenate(steps), tape.index
+        self._numbers = computed_numbers(code, self.tape[1])
+        self._constants = tape.known_constants() if self._numbers <= MOST_COMPUTED else None
+        self._machine: MachineCode | None = None
+        self._epochs = 0
         self.parts = np.array(parts, np.int64).reshape(-1, 4)
         self.starts = np.array(starts, np.int64)
         size = 1 + max(int(p.max()) for p in self.places if p.numel())
@@ -183,11 +194,32 @@ class TapeTraining:
         try:
             for start in range(0, len(every), EPOCHS):
                 some = every[start : start + EPOCHS]
-                train(self.tape, *samples, some, options, bounds, self.moments, self.counts)
+                functions = self._functions(len(some))
+                rest = some, options, bounds, self.moments, self.counts
+                train(self.tape, functions, *samples, *rest)
         finally:
             if kind != NO_STEP:
                 self._store()
                 self._write_state(kind, options, state)
+
+    def _functions(self, epochs: int) -> np.ndarray:
+        """Machine code of samples, once they ran for half as long as it takes to compile them."""
+        self._epochs += epochs
+        cost = self._epochs * (READ * len(self.tape[1]) + self._numbers)
+        if self._machine is None and cost >= WORTH * self._numbers and self._constants is not None:
+            self._machine = self._compiled(self._constants)
+        return NO_FUNCTIONS if self._machine is None else self._machine.addresses
+
+    def _compiled(self, constants: dict[int, float]) -> MachineCode:
+        from edgewise.kernels.tape.machine_code import MachineCode
+
+        outputs = []
+        for at, listed in enumerate(self.shown):
+            parts = self.parts[self.starts[at, 1] : self.starts[at + 1, 1]].tolist()
+            read = {p for places in listed for p in places.reshape(-1).tolist()}
+            read.update(p for _, n, g, _ in parts for p in range(g, g + n))
+            outputs.append(read | {self.losses[at]})
+        return MachineCode(self.tape, self.starts, constants, outputs, self.work.dtype)
 
     def _store(self) -> None:
         """Give weights what was learned, and note that they changed."""

@@ -238,6 +238,11 @@ class TapeWriter:
         }
         return blocks.issuperset(self._blocks(flat))
 
+    def known_constants(self) -> dict[int, float]:
+        """Constants by address that nothing is written over."""
+        written = {at for made in self.instructions for at in made.writes.reshape(-1).tolist()}
+        return {at: value for at, value in self._known.items() if at not in written}
+
     def array(self, dtype: np.dtype) -> np.ndarray:
         """Numbers for all addresses, those of constants as they are."""
         found = np.zeros(self.size, dtype)
