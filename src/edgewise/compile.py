@@ -88,7 +88,8 @@ def compile(
     for warning in check_program(program):
         # the others may be about inputs of the model
         if isinstance(warning, LearnableConstant | LikelyVariable):
-            warnings.warn(warning, stacklevel=3)
+            # past `Program.compile` and the check of its options
+            warnings.warn(warning, stacklevel=4)
     several = isinstance(output, list | tuple)
     outputs: Sequence[nodes.Atom] = output if isinstance(output, list | tuple) else (output,)
     if not outputs:

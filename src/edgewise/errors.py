@@ -4,11 +4,16 @@ import itertools
 import linecache
 import reprlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
 from types import CodeType
-from typing import ClassVar
+from typing import ClassVar, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -199,6 +204,47 @@ class EdgewiseError(Diagnostic):
             tb = shell.InteractiveTB
             return list(tb.structured_traceback(type(self), self, self.__traceback__))
         return [coloured(str(self)), f"{DIM}traceback folded: `%xmode Verbose` shows it{PLAIN}"]
+
+
+class UnknownOption(EdgewiseError):
+    """A function has no option of this name, which may be that of another library."""
+
+    code = "unknown-option"
+    example = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h, fullgraph=True)"
+    instead = "torch.compile(Program([R.h(V.X) <= R.a(V.X)]).compile(R.h), fullgraph=True)"
+
+
+def checks_options(**instead: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A function that refuses options it does not have; `instead` says what to write for those of
+    other libraries.
+
+    >>> @checks_options(sep="write `between=`")
+    ... def joined(*words: str, between: str = "") -> str:
+    ...     return between.join(words)
+    >>> try:
+    ...     joined("a", "b", sep=" ")
+    ... except UnknownOption as error:
+    ...     print(error.message, "|", error.help)
+    `joined` has no option `sep` | write `between=`
+    """
+
+    def checked(function: Callable[P, T]) -> Callable[P, T]:
+        found = signature(function).parameters.values()
+        known = [one.name for one in found if one.kind is one.KEYWORD_ONLY]
+        names = {one.name for one in found}
+
+        @wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> T:
+            for name in options:
+                if name not in names:
+                    help = instead.get(name) or suggest(name, known)
+                    shown = f"`{function.__name__}` has no option `{name}`"
+                    raise UnknownOption(shown, caller(), help)
+            return function(*args, **options)
+
+        return call
+
+    return checked
 
 
 class SeveralErrors(EdgewiseError):

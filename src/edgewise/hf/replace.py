@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from edgewise.errors import caller, nearest
+from edgewise.errors import caller, checks_options, nearest
 from edgewise.graphs import full, parse, per_head, per_layer, per_sample
 from edgewise.graphs.drawing import require_package
 from edgewise.graphs.pattern import Pattern
@@ -47,8 +47,22 @@ HOOK = "_edgewise_hook"
 CACHE_HOOK = "_edgewise_cache_hook"
 IN_USE_HOOK = "_edgewise_in_use_hook"
 PREPARE = "_prepare_cache_for_generation"
+WINDOW = "a window is a graph: `hf.use(model, window(256))`"
+INSTEAD = {
+    **dict.fromkeys(("window", "window_size", "sliding_window", "attention_window"), WINDOW),
+    "attn_implementation": "leave it out: a graph replaces it; `hf.restore` brings it back",
+    **dict.fromkeys(
+        ("mask", "attention_mask", "graph", "pattern", "program"),
+        "give it second: `hf.use(model, window(256))`",
+    ),
+    **dict.fromkeys(
+        ("layers", "modules", "target_modules"),
+        'name parts of the model: `hf.use(model, {"encoder": window(256)})`',
+    ),
+}
 
 
+@checks_options(**INSTEAD)
 def use(
     model: nn.Module,
     attention: Attention | str,

@@ -9,7 +9,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from edgewise.errors import EdgewiseError, EdgewiseWarning, caller, named, safe_repr
+from edgewise.errors import (
+    EdgewiseError,
+    EdgewiseWarning,
+    caller,
+    checks_options,
+    named,
+    safe_repr,
+)
 from edgewise.functions import Law
 from edgewise.language import blocks, functions, nodes, operators, printer, selections, terms
 from edgewise.language.blocks import merged
@@ -44,6 +51,14 @@ class BadDefault(EdgewiseError):
 
 
 Domain = int | tuple[nodes.Constant, ...]
+
+TRACED = "a model is a module: `torch.compile(program.compile(R.out), {})`"
+INSTEAD = {
+    **{name: TRACED.format(f"{name}=...") for name in ("mode", "backend", "dynamic", "fullgraph")},
+    "device": "move the model: `program.compile(R.out).to(device)`",
+    "requires_grad": "freeze the model: `program.compile(R.out).requires_grad_(False)`",
+    "outputs": "name the output first: `program.compile([R.out, R.memory])`",
+}
 
 
 def members(domain: Domain) -> Sequence[nodes.Constant]:
@@ -225,6 +240,7 @@ class Program:
         options |= {} if dtype is None else {"dtype": dtype}
         return _stage("reference").solve(self, facts, **options)
 
+    @checks_options(**INSTEAD)
     def compile(
         self,
         output: nodes.Atom | Sequence[nodes.Atom],

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, caller, nearest, raise_all
+from edgewise.errors import EdgewiseError, caller, checks_options, nearest, raise_all
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES, TEXT_PARTS
 from edgewise.zoo.pretrained.constraints import NAMES, UNSUPPORTED
@@ -23,7 +23,17 @@ from edgewise.zoo.pretrained.texts import read_tokenizer
 
 RECIPES = ("recipe.toml", "recipe.json")  # of a run, and of one of an older version
 
+GRAPHS = "a graph replaces attention in transformers' own model: `hf.use(model, window(256))`"
+INSTEAD = {
+    "torch_dtype": "write `dtype=torch.bfloat16`",
+    "device": 'move it: `zoo.from_pretrained(path).to("cuda")`',
+    "device_map": 'move it: `zoo.from_pretrained(path).to("cuda")`',
+    "attn_implementation": GRAPHS,
+    "graph": GRAPHS,
+}
 
+
+@checks_options(**INSTEAD)
 def from_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Pretrained:
     """The model of a checkpoint: a folder as Hugging Face saves it, a name of its hub such as
     "openai-community/gpt2" (from its cache, or downloaded), a GGUF file, or a run.
