@@ -8,7 +8,7 @@ import torch
 from edgewise import Program, R, V, hf, zoo
 from edgewise.errors import UnknownOption
 from edgewise.graphs import window
-from edgewise.hf import replace
+from edgewise.hf import long_context, replace
 from edgewise.language import program
 from edgewise.zoo.pretrained import loading
 
@@ -22,6 +22,7 @@ HABITS = {
     "a window": (lambda: hf.use(LAYER, window_size=256), "hf.use(model, window(256))"),
     "by name": (lambda: hf.use(LAYER, graph=window(3)), "second"),
     "transformers' own": (lambda: hf.use(LAYER, 3, attn_implementation="eager"), "leave it out"),
+    "a length": (lambda: hf.longer(LAYER, max_length=4096), "hf.longer(model, 4096, "),
     "a precision": (lambda: zoo.from_pretrained("x", torch_dtype=torch.half), "`dtype="),
     "a map": (lambda: zoo.from_pretrained("x", device_map="auto"), ".to("),
 }
@@ -40,6 +41,7 @@ def test_an_unknown_option_is_refused_with_what_to_write(call, help):
     [
         (Program.compile, program.INSTEAD),
         (hf.use, replace.INSTEAD),
+        (hf.longer, long_context.INSTEAD),
         (zoo.from_pretrained, loading.INSTEAD),
     ],
 )

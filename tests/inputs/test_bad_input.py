@@ -519,6 +519,16 @@ def torch_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
+def test_facts_of_a_call_are_sent_to_ground():
+    model = Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)
+    calls = (lambda: model(facts=[R.a(0)]), lambda: model([R.a(0)]))
+    for call in (*calls, lambda: model.why(R.h(0), facts=[R.a(0)])):
+        with pytest.raises(EdgewiseError) as caught:
+            call()
+        assert "model.ground(facts=...)" in caught.value.help
+    assert model(model.ground(facts=[R.a(0)[2.0]])).data.tolist() == [2.0]
+
+
 @pytest.mark.parametrize("fullgraph", [True, False])
 def test_a_trace_shows_the_error_of_the_model(fullgraph):
     torch._dynamo.reset()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from edgewise.errors import caller
+from edgewise.errors import caller, checks_options
 from edgewise.graphs.checks import integer, one_of
 from edgewise.hf.architectures import POSITION_FIELDS, ROTARY_CLASS
 from edgewise.hf.errors import NoPositions
@@ -23,8 +23,15 @@ from edgewise.hf.saved import Attention
 
 ROTARY = ("linear", "dynamic", "yarn")
 SLIDING = "sliding_attention"
+POSITIONS = "write `hf.longer(model, 4096, window(256) | global_tokens(1))`"
+INSTEAD = {
+    **dict.fromkeys(("max_length", "length", "max_position_embeddings", "n_positions"), POSITIONS),
+    **dict.fromkeys(("graph", "window", "attention_window"), POSITIONS),
+    **dict.fromkeys(("rope_scaling", "rope_type"), 'write `rotary="yarn"`'),
+}
 
 
+@checks_options(**INSTEAD)
 def longer(
     model: nn.Module,
     positions: int,

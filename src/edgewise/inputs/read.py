@@ -33,6 +33,8 @@ from edgewise.language.statements import arities_of, atoms
 from edgewise.plan.nodes import Plan
 from edgewise.weights import PRECISIONS
 
+FACTS = "facts are grounded first: `data = model.ground(facts=...)`, then `model(data)`"
+
 
 class UnknownInput(EdgewiseError):
     """Inputs are passed by the names of data relations; a misspelt one would be ignored."""
@@ -181,21 +183,19 @@ class InputReader:
     def unnamed(self, kind: str, callee: str = "model") -> BadInput:
         """The error for a thing of this kind in the place of grounded data."""
         names = ", ".join(f"{name}=..." for name in self.required or ("x",))
-        return BadInput(
-            f"an input of type {kind} was passed without a name",
-            caller(),
-            f"name it: `{callee}({names})`"
-            + ("; only what `model.ground(...)` gives has none" if callee == "model" else ""),
-        )
+        help = f"name it: `{callee}({names})`"
+        if kind == "list":
+            help += f"; {FACTS}"
+        elif callee == "model":
+            help += "; only what `model.ground(...)` gives has none"
+        return BadInput(f"an input of type {kind} was passed without a name", caller(), help)
 
 
 def _unknown(name: str, known: Mapping[str, int], place: Place | None = None) -> UnknownInput:
     near = nearest(name, list(known))
-    return UnknownInput(
-        f"the program has no relation `{name}`",
-        place or caller(),
-        f"did you mean `{near}`?" if near else f"its relations are {', '.join(known)}",
-    )
+    others = FACTS if name == "facts" else f"its relations are {', '.join(known)}"
+    help = f"did you mean `{near}`?" if near else others
+    return UnknownInput(f"the program has no relation `{name}`", place or caller(), help)
 
 
 def kinds_of(inputs: Mapping[str, Any]) -> tuple[tuple[str, torch.dtype, str], ...]:
