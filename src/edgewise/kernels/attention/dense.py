@@ -13,11 +13,10 @@ from torch.autograd import forward_ad
 from edgewise.kernels.attention.autograd import refuse_forward_mode
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
 from edgewise.kernels.attention.flash import (
-    FLASH_WIDEST,
     flash,
     flash_backward,
-    flash_on_gpu,
     fused,
+    fuses_groups,
 )
 from edgewise.kernels.attention.materialised import NUMBERS
 from edgewise.scores.evaluate import PairScores
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 name = "dense"
 TILE = 64  # queries
+WALK = 2500  # the time to walk past one key after another, in pairs: some kernels split no keys
 
 
 def refuses(case: Case) -> str | None:
@@ -57,9 +57,14 @@ def _not_a_bias(case: Case) -> str | None:
 
 
 def cost(case: Case) -> float:
-    if case.device == "cuda" and "bias" in case.features:  # by tiles, whose keys are not split
-        return float(case.b * case.g * case.m * max(case.n, TILE))
-    return float(case.b * case.g * case.pairs) * (2 if "score" in case.features else 1)
+    pairs = float(case.b * case.g * case.pairs) * (2 if "score" in case.features else 1)
+    if case.device != "cuda":
+        return pairs
+    if "bias" in case.features:  # by tiles, whose keys are not split
+        return max(float(case.b * case.g * case.m * max(case.n, TILE)), WALK * case.m)
+    # of one query PyTorch's flash attention splits the keys, where its dispatch is left to choose
+    splits = case.n == 1 and not case.features and (case.g == 1 or takes_groups(case))
+    return pairs if splits else max(pairs, WALK * case.m)
 
 
 def bind(case: Case, layout: Layout) -> Callable[..., Tensor]:
@@ -85,10 +90,7 @@ def bind(case: Case, layout: Layout) -> Callable[..., Tensor]:
 
 
 def takes_groups(case: Case) -> bool:
-    """Whether PyTorch has a kernel that reads keys once for all heads that share them: its flash
-    attention and cuDNN's."""
-    even = case.d == case.dv <= FLASH_WIDEST and case.d % 8 == 0
-    return case.device == "cuda" and case.dtype.itemsize == 2 and even and flash_on_gpu()
+    return case.device == "cuda" and fuses_groups(case.dtype, case.d, case.dv)
 
 
 def attend(

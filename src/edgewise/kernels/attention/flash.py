@@ -37,6 +37,12 @@ def flash_on_gpu() -> bool:
     return not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] >= 8
 
 
+def fuses_groups(dtype: torch.dtype, d: int, dv: int) -> bool:
+    """Whether torch has a kernel for the GPU that reads keys once for all heads that share them:
+    its flash attention and cuDNN's."""
+    return dtype.itemsize == 2 and d == dv <= FLASH_WIDEST and d % 8 == 0 and flash_on_gpu()
+
+
 def cudnn() -> bool:
     """cuDNN's attention is faster from Hopper on; its backward pass is not deterministic."""
     return _hopper() and not torch.are_deterministic_algorithms_enabled()

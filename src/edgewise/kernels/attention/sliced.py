@@ -3,12 +3,12 @@ dense attention on a slice of the cache, which is read where it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +20,7 @@ from edgewise.kernels.attention import dense
 from edgewise.kernels.attention.arguments import check_tensors
 from edgewise.kernels.attention.autograd import refuse_forward_mode
 from edgewise.kernels.attention.contract import (
+    DTYPES,
     Case,
     Grads,
     Saved,
@@ -28,14 +29,14 @@ from edgewise.kernels.attention.contract import (
     default_scale,
     facts,
 )
-from edgewise.kernels.attention.flash import fused
-from edgewise.layouts import Rows
+from edgewise.kernels.attention.flash import fused, fuses_groups
 from edgewise.scores.nodes import Call, J, Number, replaced
 
 if TYPE_CHECKING:
     from edgewise.kernels.attention.layout import Layout
 
 name = "sliced"
+LISTED = 4096  # numbers; more stay an array
 
 
 @cached
@@ -61,37 +62,73 @@ def run_at(graph: object, row: int, m: int) -> tuple[int, int] | None:
     rows = _lasting_rows(graph, size, size)
     if rows is None:
         return None
-    slab = int(np.searchsorted(rows.top, row, "right")) - 1
-    first, last = rows.ptr[slab : slab + 2].tolist()
+    slab = bisect_right(rows.top, row) - 1
+    first, last = rows.ptr[slab], rows.ptr[slab + 1]
     if last != first + 1 or rows.step[first] > 1:
         return None
-    down = row - int(rows.top[slab])
-    low = int(rows.start[first]) + int(rows.dstart[first]) * down
-    high = min(int(rows.stop[first]) + int(rows.dstop[first]) * down, m)
-    return (low, high) if low < high else None
+    down = row - rows.top[slab]
+    low = rows.start[first] + rows.dstart[first] * down
+    high = min(rows.stop[first] + rows.dstop[first] * down, m)
+    return (int(low), int(high)) if low < high else None
+
+
+class _LastingRows(NamedTuple):
+    """Rows as lists, which are read faster than arrays where one number of each is needed."""
+
+    top: Sequence[int]
+    ptr: Sequence[int]
+    step: Sequence[int]
+    start: Sequence[int]
+    dstart: Sequence[int]
+    stop: Sequence[int]
+    dstop: Sequence[int]
 
 
 @cached
-def _lasting_rows(graph: Pattern, n: int, m: int) -> Rows | None:
+def _lasting_rows(graph: Pattern, n: int, m: int) -> _LastingRows | None:
     """The rows, where they are the beginning of those of any longer sequence."""
     if graph.bitmap is not None or graph.counts_twice or length_dependent(graph) is not None:
         return None
-    return graph.rows(n, m)
+    rows = graph.rows(n, m)
+    arrays: list[Any] = [getattr(rows, name) for name in _LastingRows._fields]
+    return _LastingRows._make([x.tolist() if len(x) <= LISTED else x for x in arrays])
 
 
 def one_query(q: Tensor, k: Tensor, v: Tensor, options: tuple[Any, ...]) -> Tensor | None:
     """One query per head over all keys, with nothing to prepare for another number of keys; None
-    where there is more to it. Heads that share their keys are rows of one product."""
+    where there is more to it. Heads that share their keys are rows of one product where torch has
+    no kernel that knows of groups: such a kernel splits the keys of one query, not of a few."""
     scale, _, _, lse, weights, _ = options
     if lse or weights or q.ndim != 4 or (scale is not None and scale <= 0):
         return None
-    if q.is_meta or torch._C._is_any_autocast_enabled() or not q.shape[1]:
+    if q.is_meta or torch._C._is_any_autocast_enabled():
         return None
-    check_tensors(q, k, v)
+    of_q, of_k, of_v = q.shape, k.shape, v.shape
+    if not _are_fine(q, k, v, of_q, of_k, of_v):
+        check_tensors(q, k, v)
+    batch, heads, n, d = of_q
+    if not heads:
+        return None
     refuse_forward_mode(name, q, k, v)
-    rows = q.reshape(len(q), k.shape[1], -1, q.shape[-1])
-    scale = default_scale(q.shape[-1]) if scale is None else scale
-    return fused(rows, k, v, scale).reshape(*q.shape[:-1], v.shape[-1])
+    scale = default_scale(d) if scale is None else scale
+    grouped = heads != of_k[1]
+    if not grouped or (q.is_cuda and fuses_groups(q.dtype, d, of_v[-1])):
+        return fused(q, k, v, scale, grouped=grouped)
+    rows = q.reshape(batch, of_k[1], -1, d)
+    return fused(rows, k, v, scale).reshape(batch, heads, n, of_v[-1])
+
+
+def _are_fine(
+    q: Tensor, k: Tensor, v: Tensor, of_q: torch.Size, of_k: torch.Size, of_v: torch.Size
+) -> bool:
+    """What `check_tensors` finds nothing wrong with, told at once: a step of decoding is short."""
+    if not len(of_q) == len(of_k) == len(of_v) or of_k[:-1] != of_v[:-1] or not of_k[1]:
+        return False
+    if of_q[0] != of_k[0] or of_q[1] % of_k[1] or of_q[-1] != of_k[-1]:
+        return False
+    dtype, device = q.dtype, q.device
+    same = dtype == k.dtype == v.dtype and device == k.device == v.device
+    return same and dtype in DTYPES and device.type in ("cpu", "cuda")
 
 
 def refuses(case: Case) -> str | None:
