@@ -63,7 +63,7 @@ def tune_blocks(name, graph, n):
 def step_of(made, step, tensors):
     """One launch alone, on what a call before it has filled."""
     ahead, back = triton_passes.ForwardPass(*made), triton_passes.BackwardPass(*made)
-    out, sums, scratch = ahead.results(triton_passes._like(tensors[0]))
+    out, sums, scratch = ahead.results(triton_passes.like(tensors[0]))
     launches = ahead.steps(*tensors, out, sums, scratch)
     if step != "forward":
         ahead.run(*tensors, out, sums, scratch)

@@ -53,6 +53,23 @@ def test_caches_of_different_lengths(lengths):
     assert_no_worse_than_reference(call, KERNEL)
 
 
+@pytest.mark.parametrize(("graph", "n"), [(full(), 1), (causal(), 3), (window(90), 1),
+                                          (strided(5) & causal(), 1)], ids=repr)  # fmt: skip
+@pytest.mark.parametrize("lead", [(3,), (3, 1)])
+def test_lengths_are_read_by_the_kernel(graph, n, lead):
+    """No mask is made; gradients, with keys that are masked, are the same."""
+    lengths = torch.tensor([0, 65, 140]).reshape(lead)
+    options = {"lengths": lengths, "offset": 140 - n}
+    call = Call(graph, lead, 2, 2, n, 140, 8, 4, options=options)
+    assert_no_worse_than_reference(call, KERNEL)
+    q, k, v = torch.randn(3, 4, n, 8), *torch.randn(2, 3, 2, 140, 8)
+    right = attention(q, k, v, graph, lengths=lengths.flatten(), offset=140 - n, kernel="reference")
+    for at, length in enumerate(lengths.flatten()):
+        k[at, :, length:], v[at, :, length:] = torch.nan, torch.nan  # never read
+    found = attention(q, k, v, graph, lengths=lengths.flatten(), offset=140 - n, kernel=KERNEL)
+    torch.testing.assert_close(found, right)
+
+
 def test_a_cache_is_read_where_it_is():
     """Tokens before heads, and part of a longer buffer."""
     buffer = torch.full((2, 200, 2, 2, 24), torch.nan)

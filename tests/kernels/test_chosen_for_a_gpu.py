@@ -34,6 +34,25 @@ def test_a_window_and_global_tokens_are_one_launch():
     assert choose(case(window(512) | global_tokens(1))).name == "triton_blocks"
 
 
+def test_the_keys_of_one_query_are_split():
+    """By torch where its dispatch is left to choose, elsewhere by a kernel of ours: heads that
+    share keys as rows of one product are computed by programs that walk past all keys."""
+    one = replace(case(full()), b=8, g=4, n=1, m=65_536, d=128, dv=128)
+    assert choose(one).name == "dense"
+    assert choose(replace(one, features=frozenset({"lse"}))).name == "triton_decoding"
+    assert choose(replace(one, dtype=torch.float32)).name == "triton_decoding"
+    assert choose(replace(one, n=4)).name == "triton_decoding"
+    assert choose(replace(one, n=512)).name == "dense"
+
+
+def test_caches_of_different_lengths_are_read_by_a_kernel():
+    q, k = (torch.empty(32, heads, n, 128, device="meta").bfloat16() for heads, n in
+            ((32, 1), (8, 8192)))  # fmt: skip
+    lengths = torch.empty(32, dtype=torch.int64, device="meta")
+    call = prepare(q, k, k, lengths=lengths, device="cuda")
+    assert (call.choice.name, type(call.inner).__name__) == ("triton_decoding", "RaggedCaches")
+
+
 def test_global_tokens_are_not_gathered():
     parts = union._plan(case(window(512) | global_tokens(1))).parts
     assert [kernel.name for kernel, _ in parts] == ["triton_blocks", "triton_csr"]

@@ -117,3 +117,23 @@ def test_what_else_is_returned_is_that_of_the_run(extra):
 def test_a_query_of_nan_stays_so():
     q, k = torch.full((1, 2, 1, 4), torch.nan), torch.randn(1, 2, 9, 4)
     assert attention(q, k, k, causal(), offset=5).isnan().all()
+
+
+def test_lengths_that_were_checked_are_not_read_again():
+    """Until they are changed, or there are fewer keys: on a GPU every look waits for it."""
+    q, k = torch.randn(2, 4, 1, 8), torch.randn(2, 2, 20, 8)
+    lengths = torch.tensor([5, 20])
+    looks = []
+    looked = torch.Tensor.tolist
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "tolist", lambda x: looks.append(1) or looked(x))
+        for _ in range(3):
+            attention(q, k, k, lengths=lengths)
+    assert len(looks) <= 1 + 1  # the check, and what preparing it may read
+    lengths.add_(1)
+    with pytest.raises(EdgewiseError, match=r"from 0 to 20, got \[6, 21\]"):
+        attention(q, k, k, lengths=lengths)
+    lengths.sub_(1)
+    attention(q, k, k, lengths=lengths)
+    with pytest.raises(EdgewiseError, match="from 0 to 19"):
+        attention(q, k[:, :, :19], k[:, :, :19], lengths=lengths)

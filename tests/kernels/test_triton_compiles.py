@@ -98,16 +98,16 @@ def test_the_widest_heads_fit_on_the_chip(step):
     assert made.metadata.shared <= SHARED
 
 
-def compiled_decoding(d, dtype, rows=16, score=S, layers=0):
+def compiled_decoding(d, dtype, rows=16, score=S, layers=0, ragged=False):
     """The kernel that splits keys, with strides that are multiples of 16, as caches have them."""
     kernel, kind = decoding.split_keys, {torch.bfloat16: "bf16", torch.float32: "fp32"}[dtype]
     case = replace(case_of(d, d, dtype, score), n=rows)
-    code = triton_decoding.code_of(case, layers)
+    code = triton_decoding.code_of(case, layers, ragged)
     options = {name: code.pop(name) for name in ("num_warps", "num_stages")}
     constants = code | {"ROWS": rows, "DV": d, "WV": width(d)}
     types = dict.fromkeys(constants, "constexpr") | {"scale": "fp32"}
     types |= dict.fromkeys(["PartOut", "PartLse", "Tables"], "*fp32")
-    types |= dict.fromkeys(["Runs", "Layers", "Sizes"], "*i32")
+    types |= dict.fromkeys(["Runs", "Layers", "Sizes"], "*i32") | {"Lengths": "*i64"}
     types |= dict.fromkeys(["Q", "K", "V", "Bias"], f"*{kind}")
     signature = {name: types.get(name, "i32") for name in kernel.arg_names}
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
@@ -125,7 +125,7 @@ def compiled_decoding(d, dtype, rows=16, score=S, layers=0):
     ],
 )
 def test_decoding_compiles_and_fits(d, dtype, score):
-    made = compiled_decoding(d, dtype, score=score)
+    made = compiled_decoding(d, dtype, score=score, ragged=score == S)
     assert made.metadata.shared <= SHARED
     assert "ld.global.v4" in made.asm["ptx"] or "cp.async.cg" in made.asm["ptx"]
 

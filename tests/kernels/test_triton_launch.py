@@ -173,3 +173,22 @@ def test_what_cannot_be_read_in_blocks_is_copied():
     narrow = torch.randn(2, 3, 20, 13)
     assert torch.equal(readable(narrow), narrow)
     assert readable(narrow).stride() == (960, 320, 16, 1)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_a_launch_of_decoding_has_all_arguments(ragged):
+    """Triton's launcher takes them in order: tensors, what stays the same, terms, constants."""
+    from edgewise.kernels.attention import case_of
+    from edgewise.kernels.attention.triton.decoding import Decoding
+
+    q, k = torch.zeros(2, 4, 1, 8), torch.zeros(2, 2, 300, 8)
+    split = Decoding(case_of(q, k, k), "cpu", ragged)
+    made = split.launches(q, k, k)
+    assert split.launches(q, k, k) is made
+    steps = made.steps(q, k, k, *made.results(lambda *x: torch.empty_strided(*x[:2], dtype=x[2])))
+    for launch, tensors in steps:
+        given = [*tensors, *launch.fixed, *launch.none]
+        names = launch.kernel.arg_names
+        constants = [x for x in names if x.isupper() and x in launch.options]
+        assert len(given) + len(constants) == len(names)
+        assert names[len(given) :] == constants

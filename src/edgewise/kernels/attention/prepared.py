@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 from torch.utils._python_dispatch import _disable_current_modes
@@ -38,6 +40,7 @@ from edgewise.kernels.attention.layout import Expanded, Layout, Spec, Work
 from edgewise.kernels.attention.registry import Choice, choose
 from edgewise.kernels.attention.split import Graph, GraphPart, check_family, joined, parts_of
 from edgewise.kernels.attention.trace_names import is_traced
+from edgewise.kernels.attention.triton import decoding as triton_decoding
 
 MASKED = 16  # queries whose keys are masked, not padded
 FAR = 1e30  # exp(-FAR) is 0 beside the weight of any score
@@ -261,6 +264,43 @@ class MaskedKeys:
         return self.layout.weights(q, k, v, inputs)
 
 
+class RaggedCaches:
+    """The same for few queries by a kernel that reads no key beyond its length, where nothing
+    learns; gradients are those of masked keys."""
+
+    def __init__(self, spec: Spec, options: Options, inputs: TermInputs, layout: Layout) -> None:
+        self.layout, self.options, self.work = layout, options, layout.work
+        self.case, self.weights_size = layout.case, layout.weights_size
+        self.choices = (choose(layout.case, triton_decoding.name),)
+        self.spec, self.inputs, self.shape = spec, inputs, spec.shape
+
+    @cached_property
+    def decode(self) -> triton_decoding.Decoding:
+        return triton_decoding.decoding(self.case, str(self.spec.device), True)
+
+    @cached_property
+    def masked(self) -> MaskedKeys:
+        return MaskedKeys(self.spec, replace(self.options, kernel=None), self.inputs)
+
+    def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs, seed: int) -> Out:
+        learns = q.requires_grad or k.requires_grad or v.requires_grad
+        if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+            learns = True
+        if (learns and torch.is_grad_enabled()) or q.is_neg() or k.is_neg() or v.is_neg():
+            return self.masked.run(q, k, v, inputs, seed)
+        lengths = _lengths(inputs)[..., 0]
+        if q.ndim == 4:
+            return self.decode(q, k, v, NO_TERMS, lengths.contiguous())
+        of_q, of_k, of_v = self.layout.shapes
+        q, k, v = q.reshape(of_q), k.reshape(of_k)[:, None], v.reshape(of_v)[:, None]
+        lengths = lengths.reshape(-1).repeat_interleave(self.case.b // max(lengths.numel(), 1))
+        out, lse = self.decode(q, k, v, NO_TERMS, lengths)
+        return out.reshape(self.shape), lse.reshape(self.shape[:-1])
+
+    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> Tensor:
+        return self.layout.weights(q, k, v, inputs)
+
+
 class Split:
     """Heads or samples with graphs of their own: one prepared call for each different graph."""
 
@@ -316,7 +356,7 @@ class Split:
         return Work(*(sum(x) for x in zip(*(inner.work for _, inner in self.parts), strict=True)))
 
 
-Inner = OneKernel | PaddedKeys | MaskedKeys | Split
+Inner = OneKernel | PaddedKeys | MaskedKeys | RaggedCaches | Split
 
 
 def prepare_call(
@@ -373,9 +413,18 @@ def _inner(spec: Spec, options: Options, inputs: TermInputs) -> Inner:
         return Split(spec, options, inputs)
     if inputs.lengths is None:
         return OneKernel(spec, options, inputs)
+    if not changes_scores(options, inputs) and not options.dropout and _reads_lengths(options):
+        layout = Layout(spec, options, inputs._replace(lengths=None))
+        if triton_decoding.refuses(layout.case) is None:
+            return RaggedCaches(spec, options, inputs, layout)
     # one more feature is a copy of all keys: for few queries that takes longer than attention
     masked = changes_scores(options, inputs) or spec.q.shape[-2] <= MASKED
     return (MaskedKeys if masked else PaddedKeys)(spec, options, inputs)
+
+
+def _reads_lengths(options: Options) -> bool:
+    """Whether the kernel that reads the lengths themselves may be taken."""
+    return options.kernel in (None, triton_decoding.name)
 
 
 def _lengths(inputs: TermInputs) -> Tensor:

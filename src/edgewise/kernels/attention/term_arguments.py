@@ -19,6 +19,7 @@ from edgewise.scores import library
 from edgewise.scores.score import BadScore, S, Score
 
 _COPIES = WeakTensorKeyDictionary()  # table → device → (what it was, the copy)
+_CHECKED = WeakTensorKeyDictionary()  # lengths → their version, and what they were checked against
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -53,7 +54,20 @@ def _called(x: object) -> str | None:
 
 
 def check_lengths(lengths: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
-    """One number of keys for each element of the batch, on the device of `q`."""
+    """One number of keys for each element of the batch, on the device of `q`. A tensor that was
+    checked against as many keys and has not changed is not read: that would wait for the GPU."""
+    if type(lengths) is not Tensor or lengths.is_meta or lengths.is_inference():
+        return _checked_lengths(lengths, q, k)
+    seen = (lengths._version, q.shape[:-3], k.shape[-2], q.device)
+    if _CHECKED.get(lengths) != seen:
+        counts = _checked_lengths(lengths, q, k)
+        if counts is not lengths:
+            return counts
+        _CHECKED[lengths] = seen
+    return lengths
+
+
+def _checked_lengths(lengths: object, q: Tensor, k: Tensor) -> Tensor:
     try:
         counts = torch.as_tensor(lengths, device=q.device)
     except (TypeError, ValueError, RuntimeError):
@@ -69,8 +83,10 @@ def check_lengths(lengths: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
             caller(),
             "give one integer, the number of keys, for each element of the batch",
         )
-    known = counts.numel() and not counts.is_meta
-    if known and (int(counts.min()) < 0 or int(counts.max()) > k.shape[-2]):
+    if counts.is_meta or not counts.numel():
+        return counts
+    low, high = torch.stack(torch.aminmax(counts)).tolist()  # one wait for both
+    if low < 0 or high > k.shape[-2]:
         raise BadOption(
             f"`lengths` must be from 0 to {k.shape[-2]}, got {counts.tolist()}",
             caller(),

@@ -24,9 +24,18 @@ from edgewise.kernels.attention.contract import (
 )
 from edgewise.kernels.attention.triton import blocks as triton_blocks
 from edgewise.kernels.attention.triton.blocks import BoundPasses
-from edgewise.kernels.attention.triton.launch import on_device_of, width
+from edgewise.kernels.attention.triton.launch import (
+    Empty,
+    Launch,
+    Launches,
+    Steps,
+    empty_on,
+    is_current,
+    on_device_of,
+    width,
+)
 from edgewise.kernels.attention.triton.lists import on_device
-from edgewise.kernels.attention.triton.passes import precision_of
+from edgewise.kernels.attention.triton.passes import ONE, like, precision_of
 from edgewise.kernels.attention.triton.score import Packed, functions
 from edgewise.kernels.kernel_choices import no_triton
 from edgewise.layouts import Rows
@@ -43,6 +52,7 @@ MOST_LAYERS = 16  # runs of one of several queries
 KEY = 30.0  # the time to read a key and its value, in pairs of a dense product
 SHORTEST = 8  # keys of a run, on average
 WAVES = 2  # programs for each multiprocessor
+RAGGED = 4  # times as many where caches have different lengths
 
 
 def refuses(case: Case) -> str | None:
@@ -135,43 +145,45 @@ def processors() -> int:
 
 
 class Decoding:
-    """How the keys of one case are split, on one device."""
+    """How the keys of one case are split, on one device; of caches of different lengths into more
+    parts, since some have nothing to read."""
 
-    def __init__(self, case: Case, device: str) -> None:
+    def __init__(self, case: Case, device: str, ragged: bool = False) -> None:
         found = runs_of(case.graph, case.n, case.m)
         self.case, self.runs, self.rows = case, len(found.cover), rows_of(case)
         self.tables = on_device(device, found.cover, found.layers.ravel())
-        self.code = code_of(case, len(found.layers))
-        blocks = found.blocks(block_of(case))
-        each = -(-blocks // min(-(-WAVES * processors() // max(case.b, 1)), blocks))
+        self.code = code_of(case, len(found.layers), ragged)
+        blocks, programs = found.blocks(block_of(case)), WAVES * processors()
+        programs = programs * RAGGED if ragged else programs
+        each = -(-blocks // min(-(-programs // max(case.b, 1)), blocks))
         self.chunk, self.splits = each * block_of(case), -(-blocks // each)
+        self.made: dict[tuple[Any, ...], SplitLaunches] = {}
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, terms: Terms, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Of q (batch, heads, n, d), k and v (batch, key heads, m, ...): the output, and the
         log-sum-exp."""
-        from edgewise.kernels.attention.triton import decoding_kernels as kernels
-
-        case, (batch, heads, n, _), keys = self.case, q.shape, k.shape[1]
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-        out = q.new_empty(batch, heads, n, case.dv)
-        lse = q.new_empty(batch, heads, n, dtype=torch.float32)
-        parts = batch * keys * self.splits * self.rows
-        part_lse = torch.empty(parts, dtype=torch.float32, device=q.device)
-        part_out = part_lse.new_empty(parts, width(case.dv))
-        sizes = (n, case.m, keys, case.g, self.chunk, self.splits)
-        strides = [step for x in (q, k, v) for step in x.stride()[:3]]
-        of_v = {"ROWS": self.rows, "DV": case.dv, "WV": width(case.dv)}
+        launches = self.launches(q, k, v)
+        results = launches.results(like(q))
         with on_device_of(q):
-            kernels.split_keys[self.splits, batch * keys](
-                q, k, v, part_out, part_lse, *self.tables, self.runs, case.scale,
-                *sizes, *strides, *self._terms(q, terms), **self.code, **of_v,
-            )  # fmt: skip
-            kernels.merge_splits[batch * keys,](
-                out, lse, part_out, part_lse, n, case.g, self.splits, **of_v
-            )
-        return out, lse
+            steps = launches.steps(q, k, v, *results, *(() if lengths is None else (lengths,)))
+            (split, of_split), (merge, of_merge) = steps
+            split(*of_split, terms=self._terms(q, terms))
+            merge(*of_merge)
+        return results[0], results[1]
 
-    def _terms(self, q: Tensor, terms: Terms) -> tuple[Any, ...]:
+    def launches(self, q: Tensor, k: Tensor, v: Tensor) -> SplitLaunches:
+        """For tensors of these shapes and strides."""
+        key = (q.shape, k.shape[1], q.stride(), k.stride(), v.stride())
+        if key not in self.made:
+            self.made[key] = SplitLaunches(self, q, k, v)
+        return self.made[key]
+
+    def _terms(self, q: Tensor, terms: Terms) -> tuple[Any, ...] | None:
+        if terms is NO_TERMS:
+            return None
         tables, sizes, bias, strides = q, q, q, (0, 0, 0)
         if "score" in self.case.features:
             packed = Packed.of(terms.tables, q.device, self.case.score)
@@ -183,13 +195,54 @@ class Decoding:
         return tables, sizes, bias, *strides
 
 
-def code_of(case: Case, layers: int) -> dict[str, Any]:
+class SplitLaunches:
+    """Both launches for tensors of some shapes and strides: all but their addresses is decided."""
+
+    def __init__(self, split: Decoding, q: Tensor, k: Tensor, v: Tensor) -> None:
+        from edgewise.kernels.attention.triton import decoding_kernels as kernels
+
+        case, (batch, heads, n, _), keys = split.case, q.shape, k.shape[1]
+        wide = width(case.dv)
+        of_v = {"ROWS": split.rows, "DV": case.dv, "WV": wide}
+        sizes = (n, case.m, keys, case.g, split.chunk, split.splits)
+        strides = [step for x in (q, k, v) for step in x.stride()[:3]]
+        fixed = (*split.tables, split.runs, case.scale, *sizes, *strides)
+        none = (*split.tables, split.tables[0], 0, 0, 0)
+        grid, options = (split.splits, batch * keys), {**split.code, **of_v}
+        self.split = Launch(kernels.split_keys, grid, options, fixed, none)
+        rest = (n, case.g, split.splits)
+        self.merge = Launch(kernels.merge_splits, (batch * keys,), of_v, rest)
+        self.size, self.sums, self.dtype = (batch, heads, n, case.dv), (batch, heads, n), case.dtype
+        self.strides = (heads * n * case.dv, n * case.dv, case.dv, 1), (heads * n, n, 1)
+        parts = batch * keys * split.splits * split.rows
+        self.outputs = parts * wide
+        self.floats = (self.outputs + parts,)
+
+    def results(self, empty: Empty) -> tuple[Tensor, Tensor, Tensor]:
+        """Memory for the output, the log-sum-exp, and both of the parts."""
+        of_out, of_sums = self.strides
+        out = empty(self.size, of_out, self.dtype)
+        lse = empty(self.sums, of_sums, torch.float32)
+        return out, lse, empty(self.floats, ONE, torch.float32)
+
+    def steps(
+        self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, parts: Tensor,
+        lengths: Tensor | None = None,
+    ) -> Steps:  # fmt: skip
+        part_out, part_lse = parts[: self.outputs], parts[self.outputs :]
+        ragged = part_lse if lengths is None else lengths
+        merged = (out, lse, part_out, part_lse)
+        return [(self.split, (q, k, v, part_out, part_lse, ragged)), (self.merge, merged)]
+
+
+def code_of(case: Case, layers: int, ragged: bool = False) -> dict[str, Any]:
     """How the kernel that splits keys is compiled."""
     large = rows_of(case) * width(max(case.d, case.dv)) > 64 * 128
     return {
         "VALUE": functions(case.score).value,
         "SCORE": case.score != S,
         "BIAS": "bias" in case.features,
+        "RAGGED": ragged,
         "LAYERS": layers,
         "BLOCK": block_of(case),
         "D": case.d,
@@ -201,8 +254,8 @@ def code_of(case: Case, layers: int) -> dict[str, Any]:
 
 
 @cached_by_case
-def decoding(case: Case, device: str) -> Decoding:
-    return Decoding(case, device)
+def decoding(case: Case, device: str, ragged: bool = False) -> Decoding:
+    return Decoding(case, device, ragged)
 
 
 def bind(case: Case, layout: Layout) -> Direct | None:
@@ -213,14 +266,28 @@ def bind(case: Case, layout: Layout) -> Direct | None:
 
 
 class BoundDecoding:
-    """Its backward pass is that of the block kernels."""
+    """Tensors of some strides; `as_is` if they are read where they are. Its backward pass is that
+    of the block kernels."""
 
     name = name
 
     def __init__(self, case: Case, q: Tensor, k: Tensor, v: Tensor) -> None:
         self.case, self.run = case, decoding(case, str(q.device))
+        self.device, self.empty = q.get_device(), empty_on(q.get_device())
+        self.as_is = q.ndim == 4 and q.stride(-1) == k.stride(-1) == v.stride(-1) == 1
+        if self.as_is:
+            self.made = self.run.launches(q, k, v)
+            self.launches = Launches(self.made.steps)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if self.as_is:
+            if not is_current(self.device):
+                with torch.cuda.device(self.device):
+                    return self.forward(q, k, v)
+            results = self.made.results(self.empty)
+            key = tuple([x.data_ptr() for x in (q, k, v, *results)])
+            self.launches.at(self.device, key, q, k, v, *results)
+            return results[:2]
         if q.ndim == 4:
             return self.run(q, k, v, NO_TERMS)
         out, lse = self.run(q[None], k[None], v[None], NO_TERMS)

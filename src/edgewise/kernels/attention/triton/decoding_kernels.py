@@ -30,14 +30,15 @@ def among(Layers, n, t, j, LAYERS: tl.constexpr):
 
 @triton.jit(do_not_specialize=COUNTS)
 def split_keys(
-    Q, K, V, PartOut, PartLse, Runs, Layers, runs, scale, n, m, keys, group, chunk, splits,
+    Q, K, V, PartOut, PartLse, Lengths, Runs, Layers, runs, scale, n, m, keys, group, chunk, splits,
     qb, qh, qn, kb, kh, km, vb, vh, vm, Tables, Sizes, Bias, sbh, sbn, sbm,
-    VALUE: tl.constexpr, SCORE: tl.constexpr, BIAS: tl.constexpr,
+    VALUE: tl.constexpr, SCORE: tl.constexpr, BIAS: tl.constexpr, RAGGED: tl.constexpr,
     LAYERS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     D: tl.constexpr, DV: tl.constexpr, WD: tl.constexpr, WV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """All rows over the places `chunk`·s ≤ place < `chunk`·(s + 1) of the runs, one after another;
-    each run is filled up to whole blocks."""
+    each run is filled up to whole blocks. Of `RAGGED` ones batch element b has `Lengths[b]` keys,
+    and blocks beyond them are not read."""
     s, own = tl.program_id(0), tl.program_id(1)
     b, shared = (own // keys).to(tl.int64), (own % keys).to(tl.int64)
     r, x, y, e = tl.arange(0, ROWS), tl.arange(0, WD), tl.arange(0, WV), tl.arange(0, BLOCK)
@@ -55,7 +56,10 @@ def split_keys(
             tl.load(Runs + 3 * run), tl.load(Runs + 3 * run + 1), tl.load(Runs + 3 * run + 2)
         )  # fmt: skip
         size = tl.cdiv(count, BLOCK) * BLOCK
-        first, last = tl.maximum(begin, 0), tl.minimum(begin + chunk, size)
+        if RAGGED:
+            left = tl.load(Lengths + b).to(tl.int32) - start
+            count = tl.minimum(count, tl.cdiv(tl.maximum(left, 0), step))
+        first, last = tl.maximum(begin, 0), tl.minimum(begin + chunk, count)
         for place in range(first, last, BLOCK):
             there = place + e < count
             j = start + tl.where(there, place + e, 0) * step

@@ -156,7 +156,7 @@ class ForwardPass(BlockPasses):
         if terms is None:
             out, sums = self.launch(readable(q), readable(k), readable(v))
         else:
-            tensors = (readable(q), readable(k), readable(v), *self.results(_like(q)))
+            tensors = (readable(q), readable(k), readable(v), *self.results(like(q)))
             _launched(self.steps(*tensors), terms)
             out, sums = tensors[3:5]
         return out, self.floats.part(sums, 0).view(self.sums)
@@ -164,7 +164,7 @@ class ForwardPass(BlockPasses):
     def launch(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """The output, and numbers that begin with the log-sum-exp, of tensors that the chip can
         read in blocks."""
-        out, sums, scratch = self.results(_like(q))
+        out, sums, scratch = self.results(like(q))
         self.run(q, k, v, out, sums, scratch)
         return out, sums
 
@@ -228,7 +228,7 @@ class BackwardPass(BlockPasses):
         """
         q, k, v = (readable(x) for x in inputs)
         g, out, sums = readable(state[0]), readable(state[1]), state[2]
-        tensors = (q, k, v, g, out, sums, *self.results(_like(q)))
+        tensors = (q, k, v, g, out, sums, *self.results(like(q)))
         if terms is None:
             self.run(*tensors)
         else:
@@ -257,7 +257,7 @@ class BackwardPass(BlockPasses):
         return steps
 
 
-def _like(x: Tensor) -> Empty:
+def like(x: Tensor) -> Empty:
     return lambda size, stride, dtype: x.new_empty_strided(size, stride, dtype=dtype)
 
 
