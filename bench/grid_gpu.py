@@ -2,19 +2,23 @@
 
 Beside SDPA, FlexAttention on both of its backends and FlashAttention 4, in one run.
 
-PYTHONPATH=src:bench python3 bench/grid_gpu.py [--part 1/3] [--warm 8] [--minutes 8] [words ...]
-PYTHONPATH=src:bench python3 bench/grid_gpu.py --alone [words ...]
-PYTHONPATH=src:bench python3 bench/grid_gpu.py --check
+PYTHONPATH=src:bench python3 bench/grid_gpu.py [--cells 0-9,30] [--part 1/3] [--warm 14]
+    [--seconds 400] [--resume FILE] [words ...]
+PYTHONPATH=src:bench python3 bench/grid_gpu.py --list | --alone [words ...] | --check [words ...]
 
-Cells whose name has all the words are run; a part takes every third of them. With --warm so many
-processes compile the peers' kernels first. --alone leaves the peers out and writes no results.
---check runs small cells on a CPU, Triton's kernels in
-its interpreter, against float64, and times nothing. `flash_attn` is used where it can be imported.
+Cells whose name has all the words are run, of those whose numbers are given (--list prints them);
+a part takes every third of them. After so many seconds the run ends: its results name the cells
+that are not done, and --resume takes those of such a file that are. With --warm so many processes
+compile the peers' kernels for these cells first, within a third of the time. --alone leaves the
+peers out and writes no results. --check runs small cells on a CPU, Triton's kernels in its
+interpreter, against float64, and times nothing. `flash_attn` is used where it can be imported.
 """
 
 import argparse
+import json
 import math
 import os
+import pathlib
 import subprocess
 import sys
 import time
@@ -38,6 +42,8 @@ from edgewise.kernels.attention import attention, prepare
 from edgewise.scores import alibi
 
 PEERS = ("sdpa", "flex", "flex_flash", "fa4")
+SECONDS = 0.15  # of calls, for each time
+WAYS = ("forward", "both")
 
 
 class Run:
@@ -105,7 +111,12 @@ class Run:
             mask.mask_mod = work.mask
         shared = cell.heads != cell.keys
         on_gpu, more = self.device == "cuda", {"kernel_options": options or None}
-        run = torch.compile(flex_attention, dynamic=False) if on_gpu else flex_attention
+        run = flex_attention
+        if on_gpu:
+            # past dynamo's limit of variants it would compute all pairs: an error instead
+            torch._dynamo.reset()
+            torch._dynamo.config.fail_on_recompile_limit_hit = True
+            run = torch.compile(flex_attention, dynamic=False, fullgraph=True)
         return lambda: run(*self.tensors, work.score_mod, mask, enable_gqa=shared, **more)
 
     def _flex_flash(self) -> Callable[[], Tensor] | None:
@@ -145,6 +156,22 @@ def error(run: Run, kernel: str | None = None) -> float:
     return worst
 
 
+class FellBack(Exception):
+    """A peer that stored a score for every pair did not run the kernel it was asked for."""
+
+
+def timed_peer(name: str, run: Run) -> dict[str, float] | None:
+    call, cell = run.peer(name), run.cell
+    if call is None:
+        return None
+    found = both_ways(call, run)
+    rows = cell.queries or cell.n
+    scores = 2 * cell.batch * cell.heads * rows * cell.n / 2**30
+    if name.startswith("flex") and scores > 0.5 and found["extra_gib"] >= scores:
+        raise FellBack(f"{found['extra_gib']} GiB: the scores of all pairs are {scores:.1f}")
+    return found
+
+
 def both_ways(call: Callable[[], Tensor], run: Run) -> dict[str, float]:
     """Milliseconds forward and, where it learns, with the backward pass; GiB beyond the inputs."""
     learns = run.cell.queries is None
@@ -158,23 +185,24 @@ def both_ways(call: Callable[[], Tensor], run: Run) -> dict[str, float]:
     train() if learns else call()
     peak = (torch.cuda.max_memory_allocated() - before) / 2**30
     with torch.no_grad():
-        times = {"forward": gpu_ms(call)}
-    return times | ({"both": gpu_ms(train)} if learns else {}) | {"extra_gib": round(peak, 3)}
+        times = {"forward": gpu_ms(call, SECONDS)}
+    return (
+        times | ({"both": gpu_ms(train, SECONDS)} if learns else {}) | {"extra_gib": round(peak, 3)}
+    )
 
 
 def measured(cell: Cell, peers: tuple[str, ...] = PEERS) -> dict[str, Any]:
-    row: dict[str, Any] = {"cell": cell.name, "commit": commit()}
+    row: dict[str, Any] = {"cell": cell.name, "done": True, "commit": commit()}
     row["error"] = round(error(Run(cell.small(), "cuda")), 3)
     run = Run(cell, "cuda")
     row["kernel"], row["ours"] = run.kernel, both_ways(run.ours, run)
     for name in peers:
         try:
-            call = run.peer(name)
-            if call is not None:
-                row[name] = both_ways(call, run)
+            if (found := timed_peer(name, run)) is not None:
+                row[name] = found
         except Exception as fault:  # what a peer refuses is part of the table
             row[f"{name}_failed"] = f"{type(fault).__name__}: {fault}"[:160]
-    for way in ("forward", "both"):
+    for way in WAYS:
         times = [row[name][way] for name in peers if way in row.get(name, {})]
         if times and way in row["ours"]:
             row[f"{way}_times_best"] = round(min(times) / row["ours"][way], 3)
@@ -203,7 +231,7 @@ def line(row: dict[str, Any]) -> str:
         ways = [x for x in ("difference", "forward", "both") if values and x in values]
         return " / ".join(f"{values[x]:.3g}" for x in ways) if values else "-"
 
-    ratios = [row.get(f"{way}_times_best") for way in ("forward", "both")]
+    ratios = [row.get(f"{way}_times_best") for way in WAYS]
     best = " / ".join(f"{ratio:.2f}" for ratio in ratios if ratio is not None)
     texts = [row["cell"], row.get("kernel", ""), f"{row.get('error', math.nan):.2f}"]
     texts += [shown(row.get(name)) for name in ("ours", *PEERS)]
@@ -211,31 +239,39 @@ def line(row: dict[str, Any]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
-    found = [
-        row[f"{way}_times_best"] for row in rows for way in ("forward", "both")
-        if f"{way}_times_best" in row
-    ]  # fmt: skip
-    if not found:
+    rows = [row for row in rows if row.get("done", True)]
+    figures = [(row, way) for row in rows for way in WAYS if f"{way}_times_best" in row]
+    if not figures:
         return f"{len(rows)} cells, the largest error {max(row['error'] for row in rows):.2f}"
-    mean = math.exp(sum(map(math.log, found)) / len(found))
-    share = sum(x >= 1 for x in found) / len(found)
-    return (
-        f"{len(found)} figures, {share:.0%} at or above the best peer, geometric mean {mean:.2f}×"
-    )
+    found = {(row["cell"], way): row[f"{way}_times_best"] for row, way in figures}
+    mean = math.exp(sum(map(math.log, found.values())) / len(found))
+    share = sum(x >= 1 for x in found.values()) / len(found)
+    low = sorted((ratio, *which) for which, ratio in found.items() if ratio < 1)
+    lines = [f"  {ratio:.2f} {way} {cell}" for ratio, cell, way in low]
+    return "\n".join([
+        *(["below the best peer:"] if low else []), *lines,
+        f"{len(found)} figures of {len(rows)} cells, {share:.0%} at or above the best peer,"
+        f" geometric mean {mean:.2f}×",
+    ])  # fmt: skip
 
 
-def warm(chosen: list[Cell], workers: int) -> None:
-    """Every worker runs its share of the peers once, untimed: compilers cache on disk."""
-    command = [sys.executable, __file__, "--compile"]
-    shares = [[str(cells().index(cell)) for cell in chosen[at::workers]] for at in range(workers)]
-    running = [subprocess.Popen([*command, *share]) for share in shares if share]
+def warm(chosen: list[Cell], workers: int, seconds: float) -> None:
+    """Every worker runs its share of the peers once, untimed: compilers cache on disk. What is not
+    compiled in time is compiled when it is needed."""
+    command = [sys.executable, __file__, "--compile", "--cells"]
+    shares = [",".join(map(str, numbers(chosen[at::workers]))) for at in range(workers)]
+    running = [subprocess.Popen([*command, share]) for share in shares if share]
+    end = time.time() + seconds
     for process in running:
-        process.wait()
+        try:
+            process.wait(max(end - time.time(), 0.1))
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
 def compiled(cell: Cell) -> None:
     run = Run(cell, "cuda")
-    for name in (*PEERS, "ours"):
+    for name in ("flex", "flex_flash", "fa4", "ours"):
         try:
             call = run.ours if name == "ours" else run.peer(name)
             if call is not None:
@@ -248,47 +284,94 @@ def compiled(cell: Cell) -> None:
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("words", nargs="*")
+    parser.add_argument("--cells", default="")
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--warm", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=7.5)
+    parser.add_argument("--seconds", type=float, default=400)
+    parser.add_argument("--resume", type=pathlib.Path)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--list", action="store_true")
     return parser.parse_args()
 
 
-def selected(words: list[str], part: str) -> list[Cell]:
-    chosen = [cell for cell in cells() if all(word in cell.name for word in words)]
+def numbers(chosen: list[Cell]) -> list[int]:
+    every = cells()
+    return [every.index(cell) for cell in chosen]
+
+
+def selected(words: list[str], part: str, listed: str = "") -> list[Cell]:
+    """Cells by the words of their names, by numbers such as `0-9,30`, and by part."""
+    every = cells()
+    if listed:
+        ends = [[int(x) for x in run.split("-")] for run in listed.split(",")]
+        every = [every[number] for run in ends for number in range(run[0], run[-1] + 1)]
+    chosen = [cell for cell in every if all(word in cell.name for word in words)]
     at, parts = map(int, part.split("/"))
     return chosen[at - 1 :: parts]
 
 
+def done_before(path: pathlib.Path | None) -> dict[str, dict[str, Any]]:
+    """Rows of an earlier run that are done."""
+    if path is None:
+        return {}
+    found = json.loads(path.read_text())["results"]
+    return {name: row for name, row in found.items() if row.get("done", True)}
+
+
+def saved(rows: dict[str, dict[str, Any]], chosen: list[Cell]) -> None:
+    left = {c.name: {"cell": c.name, "done": False} for c in chosen if c.name not in rows}
+    known = {name: row for name, row in written("grid_gpu").items() if name not in left}
+    write("grid_gpu", known | rows | left)
+
+
+def timed(given: argparse.Namespace, chosen: list[Cell], end: float) -> dict[str, dict[str, Any]]:
+    rows = done_before(given.resume)
+    left = [cell for cell in chosen if cell.name not in rows]
+    if given.warm:
+        warm(left, given.warm, (end - time.time()) / 3)
+    for number, cell in enumerate(left):
+        if time.time() > end:
+            print(f"{len(left) - number} cells left: no time")
+            break
+        try:
+            rows[cell.name] = measured(cell, () if given.alone else PEERS)
+        except Exception as fault:  # of ours: the other cells are run all the same
+            print(f"{cell.name}: {type(fault).__name__}: {fault}"[:300], flush=True)
+            rows[cell.name] = {"cell": cell.name, "done": False, "error": math.inf}
+            rows[cell.name]["failed"] = str(fault)[:300]
+        print(line(rows[cell.name]), flush=True)
+        if not given.alone:
+            saved(rows, chosen)
+        torch.cuda.empty_cache()
+    return rows
+
+
 def main() -> None:
-    given = options()
-    if given.compile:
-        for number in given.words:
-            compiled(cells()[int(number)])
+    given, start = options(), time.time()
+    chosen = selected(given.words, given.part, given.cells)
+    if given.list:
+        print("\n".join(f"{number} {cell.name}" for number, cell in enumerate(cells())))
         return
-    chosen = selected(given.words, given.part)
     if not given.check and not torch.cuda.is_available():
         skip("there is no CUDA GPU here; --check needs none")
+    warnings.filterwarnings("ignore", message=".*aux_data")  # FlashAttention 4's
+    if given.compile:
+        for cell in chosen:
+            compiled(cell)
+        return
+    print(" | ".join(["cell", "kernel", "error", "ours", *PEERS, "of the best"]))
     if given.check:
         warnings.filterwarnings("ignore")
-    start, rows = time.time(), []
-    if given.warm:
-        warm(chosen, given.warm)
-    print(" | ".join(["cell", "kernel", "error", "ours", *PEERS, "of the best"]))
-    for cell in chosen:
-        if time.time() - start > 60 * given.minutes:
-            print(f"{len(chosen) - len(rows)} cells left: no time")
-            break
-        rows.append(checked(cell) if given.check else measured(cell, () if given.alone else PEERS))
-        print(line(rows[-1]), flush=True)
-        torch.cuda.empty_cache()
-    print(summary(rows))
-    if not (given.check or given.alone):
-        write("grid_gpu", written("grid_gpu") | {row["cell"]: row for row in rows})
-    if any(row["error"] > 2.5 for row in rows):
+        rows = {}
+        for cell in chosen:
+            rows[cell.name] = checked(cell)
+            print(line(rows[cell.name]), flush=True)
+    else:
+        rows = timed(given, chosen, start + given.seconds)
+    print(summary(list(rows.values())))
+    if any(row["error"] > 2.5 for row in rows.values()):
         raise SystemExit("a cell is further from float64 than the reference: see its error")
 
 
