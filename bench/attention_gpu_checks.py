@@ -1,6 +1,6 @@
 """Every attention kernel on the GPU itself, forward and all gradients, against float64.
 
-PYTHONPATH=src:bench python3 bench/attention_gpu_checks.py
+PYTHONPATH=src:bench python3 bench/attention_gpu_checks.py [decoding launches one_order]
 
 A kernel must be no further from float64 than the plain reference in the same precision is.
 """
@@ -8,7 +8,7 @@ A kernel must be no further from float64 than the plain reference in the same pr
 import sys
 
 import torch
-from measure import skip, write
+from measure import issue_us, skip, write
 
 from edgewise.graphs import (
     bigbird,
@@ -200,9 +200,81 @@ def captured(graph):
     return run
 
 
+def decoding():
+    """One or few queries over a cache, by whatever is chosen: the same rows of the graph, through
+    repeated launches, slices of a buffer, lengths of a batch, and a CUDA graph."""
+    wide = {"heads": 2, "shared": 4, "d": 128, "batch": 2}
+    for name, graph, n in (
+        ("causal", causal(), 1),
+        ("causal window", window(300) & causal(), 1),
+        ("causal window", window(300) & causal(), 4),
+        ("causal", causal(), 4),
+        ("sinks", (window(300) | global_tokens(4)) & causal(), 1),
+        ("strided", strided(8) & causal(), 1),
+    ):
+        for dtype in (BF16, torch.float32):
+            decoded(f"{name}, {n} last", graph, n, dtype, **wide)
+    for dtype in (BF16, torch.float32):
+        lengths = torch.tensor([3000, 1111], device="cuda")
+        decoded("full, lengths", full(), 1, dtype, lengths=lengths, **wide)
+        decoded("window, lengths", window(300), 2, dtype, lengths=lengths, **wide)
+        decoded("no keys", full(), 1, dtype, lengths=lengths * 0, **wide)
+    decoded("full, one head each", full(), 1, BF16, heads=8, d=64)
+    decoded("full, d 80", full(), 1, BF16, heads=2, shared=4, d=80)
+
+
+def decoded(name, graph, n, dtype, lengths=None, **shape):
+    """The output of calls in a row, then captured, against the reference in float64; and, where
+    there are no lengths, gradients."""
+    row = {"check": f"decoding {name}", "dtype": str(dtype).removeprefix("torch.")}
+    try:
+        q, k, v = (x.detach() for x in inputs(n, m=4096, dtype=dtype, **shape))
+        options = {"lengths": lengths} if lengths is not None else {}
+        options |= {} if graph == full() else {"offset": 4096 - n}
+        right = attention(*(x.double() for x in (q, k, v)), graph, kernel="reference", **options)
+        plain = attention(q, k, v, graph, kernel="reference", **options)
+        found = [attention(q, k, v, graph, **options) for _ in range(4)]
+        cache = torch.cat([k, v], -1)  # read where they are
+        of_k, of_v = cache[..., : k.shape[-1]], cache[..., k.shape[-1] :]
+        found.append(attention(q, of_k, of_v, graph, **options))
+        recorded = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(recorded):
+            out = attention(q, k, v, graph, **options)
+        recorded.replay()
+        found.append(out)
+        allowed = 1.5 * (plain.double() - right).abs().max() + torch.finfo(dtype).eps
+        errors = [(x.double() - right).abs().max() for x in found]
+        row["fine"] = bool(max(errors) <= allowed)
+        row["error"], row["allowed"] = f"{max(errors):.1e}", f"{allowed:.1e}"
+        if lengths is None:
+            row["fine"] &= _same_gradients(q, k, v, graph, options)
+        row["host_us"] = issue_us(lambda: attention(q, k, v, graph, **options), 200)
+    except Exception as error:
+        row |= {"fine": False, "failed": f"{type(error).__name__}: {error}"[:300]}
+    ROWS.append(row)
+    print(" ".join(f"{k}={v}" for k, v in row.items()), flush=True)
+
+
+def _same_gradients(q, k, v, graph, options):
+    found = []
+    for kernel in (None, "reference"):
+        tensors = [x.detach().requires_grad_() for x in (q, k, v)]
+        out = attention(*tensors, graph, kernel=kernel, **options)
+        found.append(torch.autograd.grad(out.float().square().sum(), tensors))
+    near = {"atol": 2e-2, "rtol": 5e-2} if q.dtype == BF16 else {"atol": 2e-4, "rtol": 2e-3}
+    return all(torch.allclose(a, b, **near) for a, b in zip(*found, strict=True))
+
+
+SECTIONS = {"decoding": decoding, "launches": launches, "one_order": one_order}
+
+
 def main():
     if not torch.cuda.is_available():
         skip("there is no CUDA GPU here")
+    if sys.argv[1:]:
+        for name in sys.argv[1:]:
+            SECTIONS[name]()
+        return finished()
     for kernel in ("triton_blocks", "triton_csr"):
         for dtype in (BF16, torch.float16, torch.float32):
             check("window", window(40), 333, dtype, kernel, heads=2, shared=2)
@@ -235,8 +307,12 @@ def main():
     check("prefix", two, 1024, BF16, "rectangles", heads=2)
     for graph in (full(), causal(), strided(4) | window(8), window(3) | random_edges(3, seed=0)):
         check("chosen", graph, 1000, BF16, None, heads=2, shared=2)
-    one_order()
-    launches()
+    for section in SECTIONS.values():
+        section()
+    return finished()
+
+
+def finished():
     write("attention_gpu_checks", ROWS)
     wrong = [row for row in ROWS if not row["fine"]]
     print(f"{len(ROWS) - len(wrong)} of {len(ROWS)} fine")

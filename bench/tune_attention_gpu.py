@@ -1,4 +1,5 @@
-"""Launch settings of the GPU kernels, timed, and profiles of what is not one kernel.
+"""Kernels over edges, timed, and profiles of what is not one kernel. Settings of the block kernels
+are timed by tune_blocks_gpu.py.
 
 PYTHONPATH=src python3 bench/tune_attention_gpu.py
 """
@@ -13,24 +14,11 @@ import traceback
 import torch
 from triton.testing import do_bench
 
-from edgewise.graphs import (
-    bigbird,
-    causal,
-    from_edges,
-    strided,
-    tree,
-    window,
-)
+from edgewise.graphs import causal, from_edges, strided, tree
 from edgewise.kernels.attention import attention, case_of, choose
-from edgewise.kernels.attention.triton import passes as triton_passes
 
 RESULTS: list[dict] = []
 BF16 = torch.bfloat16
-SETTINGS = {  # warps, stages, registers
-    "forward": [(4, 2, 128), (4, 3, 128), (4, 2, 112), (4, 2, 120), (4, 2, None)],
-    "rows": [(4, 2, 128), (4, 3, 128), (4, 2, None)],
-    "columns": [(4, 3, 168), (4, 2, 168), (4, 3, None)],
-}
 
 
 def note(**values) -> None:
@@ -42,37 +30,6 @@ def inputs(n, heads=16, d=64, dtype=BF16, shared=1, m=None):
     torch.manual_seed(0)
     shapes = [(1, heads * shared, n, d), (1, heads, m or n, d), (1, heads, m or n, d)]
     return [torch.randn(s, device="cuda", dtype=dtype, requires_grad=True) for s in shapes]
-
-
-def tune_blocks(name, graph, n):
-    tensors = [x.detach() for x in inputs(n)]
-    case, heads = case_of(*tensors, graph), tensors[0].shape[1]
-    made = (case, (1, heads, heads), (False,) * 3, "cuda")
-    usual = dict(triton_passes.LAUNCH)
-    for step, settings in SETTINGS.items():
-        for setting in settings:
-            triton_passes.LAUNCH[step] = setting
-            try:
-                ms = do_bench(step_of(made, step, tensors), warmup=5, rep=20, return_mode="median")
-                note(tune=name, step=step, setting=setting, ms=round(ms, 4))
-            except Exception as error:  # a setting that does not fit the chip
-                note(tune=name, step=step, setting=setting, failed=str(error)[:60])
-        triton_passes.LAUNCH.update(usual)
-
-
-def step_of(made, step, tensors):
-    """One launch alone, on what a call before it has filled."""
-    ahead, back = triton_passes.ForwardPass(*made), triton_passes.BackwardPass(*made)
-    out, sums, scratch = ahead.results(triton_passes.like(tensors[0]))
-    launches = ahead.steps(*tensors, out, sums, scratch)
-    if step != "forward":
-        ahead.run(*tensors, out, sums, scratch)
-        grads = [torch.empty_like(x) for x in tensors]
-        numbers = torch.empty(back.floats.size, device="cuda")
-        launches = back.steps(*tensors, torch.randn_like(out), out, sums, *grads, numbers)
-    launch, of_launch = launches[1 if step == "columns" else 0]
-    launch(*of_launch)
-    return lambda: launch(*of_launch)
 
 
 def profile():
@@ -130,11 +87,7 @@ def tune_edges():
 
 
 def main():
-    bar = window(256)
-    big = bigbird(64)
     sections = {
-        "window": lambda: tune_blocks("window", bar, 65536),
-        "bigbird": lambda: tune_blocks("bigbird", big, 65536),
         "edges": tune_edges,
         "profile": profile,
     }

@@ -19,7 +19,7 @@ from edgewise.kernels.attention import (
 )
 from edgewise.kernels.attention.contract import touched_blocks
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS
-from edgewise.kernels.attention.triton import passes as triton_passes
+from edgewise.kernels.attention.triton import settings as triton_settings
 
 pytest.importorskip("triton")
 N = 16_384
@@ -93,7 +93,7 @@ def test_float32_is_rounded_where_torch_allows_it():
             tensors = torch.empty(3, 1, 2, 64, 8, device="meta")
             call = prepare(*tensors, window(9), device="cuda")
             assert call.inner.case.tf32 == allowed
-            precision = triton_passes.precision_of(call.inner.case)
+            precision = triton_settings.precision_of(call.inner.case)
             assert precision == ("tf32" if allowed else "ieee")
     finally:
         torch.set_float32_matmul_precision(before)

@@ -7,7 +7,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from edgewise.graphs import bigbird, causal, global_tokens, window
 from edgewise.kernels.attention import Case, choose
-from edgewise.kernels.attention.triton import passes as triton_passes
+from edgewise.kernels.attention.triton import settings as triton_settings
 from edgewise.kernels.attention.triton.lists import LAYERS, ONE
 from edgewise.kernels.attention.triton.passes import BackwardPass, ForwardPass
 
@@ -37,7 +37,7 @@ PLAIN = {"SCORE": False, "BIAS": False, "DROP": False, "PRECISION": "tf32"}
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("graph", GRAPHS, ids=repr)
 def test_launches_of_measured_cases(graph, d, dtype, monkeypatch):
-    monkeypatch.setattr(triton_passes, "has_engine", lambda: True)
+    monkeypatch.setattr(triton_settings, "has_engine", lambda: True)
     case = Case(8, 1, N, N, d, d, dtype, "cuda", graph, 0.125)
     assert choose(case).name == "triton_blocks"
     made = (case, (1, 8, 8), (False, False, False), "cpu")

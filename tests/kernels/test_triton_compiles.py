@@ -18,11 +18,16 @@ from edgewise.kernels.attention.contract import Case
 from edgewise.kernels.attention.triton import block_kernels as kernels
 from edgewise.kernels.attention.triton import decoding as triton_decoding
 from edgewise.kernels.attention.triton import decoding_kernels as decoding
-from edgewise.kernels.attention.triton import passes as triton_passes
+from edgewise.kernels.attention.triton import settings as triton_settings
 from edgewise.kernels.attention.triton.launch import width
 from edgewise.kernels.attention.triton.lists import BITS, LAYERS, ONE
-from edgewise.kernels.attention.triton.passes import block_of, launch_options, precision_of
 from edgewise.kernels.attention.triton.score import functions
+from edgewise.kernels.attention.triton.settings import (
+    SETTINGS,
+    block_of,
+    launch_options,
+    precision_of,
+)
 from edgewise.scores import S as S_
 from edgewise.scores.library import alibi, relative, softcap
 from edgewise.scores.nodes import S
@@ -46,7 +51,7 @@ DISTANCES = S_ + relative(torch.zeros(1, 5))
 
 @pytest.fixture(autouse=True)
 def hopper(monkeypatch):
-    monkeypatch.setattr(triton_passes, "has_engine", lambda: True)
+    monkeypatch.setattr(triton_settings, "has_engine", lambda: True)
 
 
 def compiled_pass(step, case, form=ONE, batch=False):
@@ -55,7 +60,7 @@ def compiled_pass(step, case, form=ONE, batch=False):
     code, more, block = functions(case.score), case.score != S, block_of(case, step)
     wide = [width(x) for x in (case.d, case.dv)]
     constants = {"BLOCK": block, "D": case.d, "DV": case.dv, "WD": wide[0], "WV": wide[1]}
-    constants |= {"FORM": form, "BATCH": batch, "PRECISION": precision_of(case)}
+    constants |= {"FORM": form, "BATCH": batch, "PRECISION": precision_of(case, step)}
     constants |= {"VALUE": code.value, "SLOPE": code.slope, "SPREAD": code.spread}
     constants |= {"SCORE": more, "BIAS": more, "DROP": more}
     types = dict.fromkeys(constants, "constexpr")
@@ -146,3 +151,17 @@ def test_float32_stays_in_registers(step, tmp_path):
     command = [knobs.nvidia.cuobjdump.path, "-res-usage", str(file)]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "STACK:0 " in found
+
+
+@pytest.mark.parametrize("step", PASSES)
+def test_float32_in_three_parts_runs_on_tensor_cores(step, monkeypatch):
+    setting = SETTINGS["float32", 64][step]._replace(block=32, precision="tf32x3")
+    monkeypatch.setitem(SETTINGS["float32", 64], step, setting)
+    made = compiled_pass(step, case_of(64, 64, torch.float32))
+    assert "wgmma.mma_async" in made.asm["ptx"] or "mma.sync" in made.asm["ptx"]
+    assert made.metadata.shared <= SHARED
+
+
+def test_passes_over_rows_and_columns_have_one_block():
+    for passes in SETTINGS.values():
+        assert passes["rows"].block == passes["columns"].block

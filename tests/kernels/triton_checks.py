@@ -19,7 +19,7 @@ from edgewise.kernels.attention import attention, case_of, tiled
 from edgewise.kernels.attention.errors import KernelRefuses, SecondDerivative
 from edgewise.kernels.attention.triton import blocks as triton_blocks
 from edgewise.kernels.attention.triton import lists as triton_lists
-from edgewise.kernels.attention.triton import passes as triton_passes
+from edgewise.kernels.attention.triton import settings as triton_settings
 from edgewise.kernels.attention.triton.launch import Launch
 from edgewise.kernels.edges import index
 from edgewise.scores import relative
@@ -84,8 +84,17 @@ def test_heads_have_any_size(d, dv, dtype, terms):
 
 def test_wide_heads_on_a_chip_that_copies_tiles(monkeypatch):
     """It has larger blocks for them."""
-    monkeypatch.setattr(triton_passes, "has_engine", lambda: True)
+    monkeypatch.setattr(triton_settings, "has_engine", lambda: True)
     call = Call(window(20) & causal(), (1,), 1, 2, 70, 70, 192, 256, torch.float16)
+    assert_no_worse_than_reference(call, "triton_blocks")
+
+
+def test_float32_in_three_parts(monkeypatch):
+    """The setting of another block and precision is all that changes."""
+    for step in ("forward", "rows", "columns"):
+        passes = triton_settings.SETTINGS["float32", 64]
+        monkeypatch.setitem(passes, step, passes[step]._replace(block=16, precision="tf32x3"))
+    call = Call(window(20) & causal(), (1,), 1, 2, 70, 70, 24, 24)
     assert_no_worse_than_reference(call, "triton_blocks")
 
 

@@ -22,10 +22,10 @@ from edgewise.kernels.attention.triton.passes import (
     BackwardPass,
     Shape,
     backward_pass,
-    block_of,
     forward_pass,
 )
 from edgewise.kernels.attention.triton.score import Packed, unit_of
+from edgewise.kernels.attention.triton.settings import block_of
 from edgewise.kernels.kernel_choices import no_triton
 
 if TYPE_CHECKING:

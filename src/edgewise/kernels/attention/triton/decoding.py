@@ -35,7 +35,7 @@ from edgewise.kernels.attention.triton.launch import (
     width,
 )
 from edgewise.kernels.attention.triton.lists import on_device
-from edgewise.kernels.attention.triton.passes import ONE, like, precision_of
+from edgewise.kernels.attention.triton.passes import ONE, like
 from edgewise.kernels.attention.triton.score import Packed, functions
 from edgewise.kernels.kernel_choices import no_triton
 from edgewise.layouts import Rows
@@ -247,7 +247,7 @@ def code_of(case: Case, layers: int, ragged: bool = False) -> dict[str, Any]:
         "BLOCK": block_of(case),
         "D": case.d,
         "WD": width(case.d),
-        "PRECISION": precision_of(case),
+        "PRECISION": "ieee" if case.dtype == torch.float32 and not case.tf32 else "tf32",
         "num_warps": 8 if large or case.dtype == torch.float32 else 4,
         "num_stages": 1 if case.dtype == torch.float32 else 2 if large else 3,
     }

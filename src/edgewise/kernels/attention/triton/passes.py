@@ -6,7 +6,6 @@ result lies as its input does, so that transposing before and after moves nothin
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -25,62 +24,13 @@ from edgewise.kernels.attention.triton.launch import (
 )
 from edgewise.kernels.attention.triton.lists import Lists, tile_lists
 from edgewise.kernels.attention.triton.score import functions
+from edgewise.kernels.attention.triton.settings import block_of, launch_options, precision_of
 from edgewise.scores.nodes import S
 
-BLOCK = 64
-# Warps, pipeline stages and registers of each pass, measured on an H200 with 64 features in bf16:
-# so many registers that four (four, three) programs share a multiprocessor.
-LAUNCH = {"forward": (4, 2, 128), "rows": (4, 2, 128), "columns": (4, 3, 168)}
-WIDE = {"forward": (8, 2), "rows": (8, 1), "columns": (8, 1)}  # of more than 128 features
-# Blocks and warps of float32, forward and backward, by features: its products are sums of one
-# thread each, for which the compiler runs out of registers in any larger block.
-SINGLE = {64: ((64, 4), (32, 8)), 128: ((64, 8), (32, 8)), 256: ((32, 8), (16, 8))}
-# Blocks, warps and stages of float32 rounded to TF32: tensor cores, on tiles of twice the bytes.
-ROUNDED = {64: (64, 4, 2), 128: (64, 8, 2), 256: (32, 8, 1)}
-ELSEWHERE = (8, 1)  # warps and stages where no engine copies tiles: fewest spills
 ONE = (1,)  # the stride of what is one array
 READ = {"forward": 3, "rows": 5, "columns": 4}  # tensors that are read in tiles
 Extra = tuple[Any, ...] | None
 Shape = tuple[int, int, int]
-
-
-@lru_cache
-def has_engine() -> bool:
-    """From Hopper on a chip copies tiles by itself; desktop chips have other tensor cores."""
-    return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] in (9, 10)
-
-
-def block_of(case: Case, step: str = "forward") -> int:
-    """Queries, and keys, of a block."""
-    if case.tf32:
-        return ROUNDED[max(_widest(case), 64)][0] if has_engine() else BLOCK // 2
-    if case.dtype == torch.float32:
-        return _single(case, step)[0]
-    return BLOCK if _widest(case) <= 128 or has_engine() else BLOCK // 2
-
-
-def launch_options(step: str, case: Case) -> dict[str, int]:
-    if case.dtype == torch.float32 and not case.tf32:
-        return {"num_warps": _single(case, step)[1], "num_stages": 1}
-    if case.tf32 and has_engine():
-        _, warps, stages = ROUNDED[max(_widest(case), 64)]
-        return {"num_warps": warps, "num_stages": stages}
-    if not has_engine():
-        return dict(zip(("num_warps", "num_stages"), ELSEWHERE, strict=True))
-    warps, stages, registers = LAUNCH[step]
-    if _widest(case) > 128:
-        warps, stages = WIDE[step]
-    if _widest(case) > 64 or case.written_out:
-        return {"num_warps": warps, "num_stages": min(stages, 2)}
-    return {"num_warps": warps, "num_stages": stages, "maxnreg": registers}
-
-
-def _widest(case: Case) -> int:
-    return width(max(case.d, case.dv))
-
-
-def _single(case: Case, step: str) -> tuple[int, int]:
-    return SINGLE[max(_widest(case), 64)][step != "forward"]
 
 
 class OutputLayout:
@@ -197,7 +147,7 @@ class BackwardPass(BlockPasses):
         from edgewise.kernels.attention.triton import block_kernels as kernels
         from edgewise.kernels.attention.triton import parts_kernels as parts
 
-        super().__init__(case, shape, block_of(case, "backward"), device)
+        super().__init__(case, shape, block_of(case, "rows"), device)
         (batch, heads, keys), n, m, d, dv = shape, case.n, case.m, case.d, case.dv
         rows, columns = self.tiles.rows, self.tiles.columns
         self.q = OutputLayout((batch, heads, n, d), tokens_first[0])
@@ -293,9 +243,4 @@ def _options(step: str, case: Case) -> dict[str, Any]:
         "BIAS": "bias" in case.features,
         "DROP": "dropout" in case.features,
     }
-    return {**terms, "PRECISION": precision_of(case), **launch_options(step, case)}
-
-
-def precision_of(case: Case) -> str:
-    """Of products of float32; of others it says nothing."""
-    return "ieee" if case.dtype == torch.float32 and not case.tf32 else "tf32"
+    return {**terms, "PRECISION": precision_of(case, step), **launch_options(step, case)}
