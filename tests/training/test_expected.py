@@ -50,7 +50,7 @@ def test_the_average_follows_the_weights():
     for step in range(50):
         with torch.no_grad():
             model.weight += step
-        average.update(model, step)
+        average.update(step)
         decay = min(0.9, (1 + step) / (10 + step))
         wanted = decay * wanted + (1 - decay) * model.weight.item()
     assert average.values["weight"].item() == pytest.approx(wanted, rel=1e-5)
@@ -162,3 +162,19 @@ def test_a_damaged_average_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(EdgewiseError, match=r"hash of `average\.safetensors`"):
         ran(recipe, tmp_path / "run")
+
+
+def test_a_step_does_not_walk_the_modules_of_the_model(tmp_path, monkeypatch):
+    """With many small modules that takes longer than launching what they compute."""
+    walk, walks = torch.nn.Module.named_modules, []
+
+    def counted(module, *args, **options):
+        walks[-1] += 1
+        return walk(module, *args, **options)
+
+    monkeypatch.setattr(torch.nn.Module, "named_modules", counted)
+    for steps in (1, 3):
+        walks.append(0)
+        text = RECIPE.replace("steps = 12", f"steps = {steps}\nema = 0.9")
+        ran(loaded(tmp_path, text), tmp_path / f"{steps}")
+    assert walks[0] == walks[1] > 0

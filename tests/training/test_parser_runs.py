@@ -114,7 +114,7 @@ def test_new_weights_have_a_rate_of_their_own(folder):
     recipe = training.load(folder / "parser.toml")
     corpus = recipe.data.read(folder)
     model = recipe.model.build(corpus.words, corpus, 0)
-    groups = adam(model, recipe.training, torch.device("cpu")).param_groups
+    groups = adam(model, recipe.training).param_groups
     rates = {id(p): group["lr"] for group in groups for p in group["params"]}
     named = dict(model.program.named_parameters())
     assert rates[id(named["arc.weight"])] == 1e-2

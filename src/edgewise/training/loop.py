@@ -175,6 +175,7 @@ class _TrainingRun:
 
     def _steps(self, log: Logs | None, stop: threading.Event) -> Iterator[Event]:
         how, before, since = self.how, time.perf_counter(), self.step
+        self.fast.train()
         while not self._done():
             with deterministic(how.deterministic):
                 self.state.losses.append(self._one())
@@ -187,6 +188,7 @@ class _TrainingRun:
                 yield self._event("step", values, log)
             if self.step % how.evaluate == 0 or last:
                 yield self._event("evaluate", self._evaluated(), log)
+                self.fast.train()
                 before, since = time.perf_counter(), self.step
             stops = self.ranks.any(stop.is_set())
             if self.step % how.checkpoint == 0 or self._done() or stops:
@@ -204,18 +206,17 @@ class _TrainingRun:
         how, state = self.how, self.state
         rank = () if self.ranks.is_first else ("rank", self.ranks.rank)  # each drops its own
         torch.manual_seed(seed_of(how.seed, "step", self.step, *rank))
-        self.fast.train()
         micro = range(self.step * how.accumulate, (self.step + 1) * how.accumulate)
         loss = self.way.reduced(torch.stack([self._backward(at) for at in micro]).mean())
         if how.clip:
             state.scaler.unscale_(state.optimiser)
-            nn.utils.clip_grad_norm_(self.model.parameters(), how.clip)
+            nn.utils.clip_grad_norm_(state.weights, how.clip)
         state.scaler.step(state.optimiser)
         state.scaler.update()
         state.optimiser.zero_grad(set_to_none=True)
         state.scheduler.step()
         if state.average:
-            state.average.update(self.model, self.step)
+            state.average.update(self.step)
         return loss
 
     def _backward(self, at: int) -> Tensor:

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 Schedule = Callable[[int], float]
 
 
-def adam(model: nn.Module, how: Any, device: torch.device) -> torch.optim.Adam:
+def adam(model: nn.Module, how: Any) -> torch.optim.Adam:
     """AdamW, or Adam, whose decay is part of the gradient; vectors such as biases do not decay.
 
     `model.fresh` names weights that its checkpoint does not have, whose rate is `fresh_rate`.
@@ -39,7 +39,7 @@ def adam(model: nn.Module, how: Any, device: torch.device) -> torch.optim.Adam:
         lr=how.rate,
         betas=(how.beta1, how.beta2),
         eps=how.eps,
-        fused=device.type == "cuda",
+        fused=True,
     )
 
 
@@ -96,7 +96,7 @@ class WeightAverage:
     >>> torch.nn.init.ones_(model.weight).requires_grad
     True
     >>> for step in range(99):
-    ...     average.update(model, step)
+    ...     average.update(step)
     >>> round(average.values["weight"].item(), 3)
     1.0
     """
@@ -104,13 +104,14 @@ class WeightAverage:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
         self.values = {name: p.detach().clone() for name, p in model.named_parameters()}
+        self._averages = list(self.values.values())
+        self._weights: list[Tensor] = list(model.parameters())
 
     @torch.no_grad()
-    def update(self, model: nn.Module, step: int) -> None:
+    def update(self, step: int) -> None:
         """Move towards the weights, faster in the first steps."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        now = [p.detach() for _, p in model.named_parameters()]
-        torch._foreach_lerp_(list(self.values.values()), now, 1 - decay)
+        torch._foreach_lerp_(self._averages, self._weights, 1 - decay)
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:

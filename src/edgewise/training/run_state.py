@@ -33,7 +33,8 @@ class RunState:
         self, model: nn.Module, how: Training, device: torch.device, ranks: RankGroup
     ) -> None:
         self.model, self.ranks, self.device = model, ranks, device
-        self.optimiser = adam(model, how, device)
+        self.weights = list(model.parameters())  # walking all modules takes long
+        self.optimiser = adam(model, how)
         self.scheduler = scheduler(self.optimiser, how)
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=how.precision == "float16", init_scale=2.0**14

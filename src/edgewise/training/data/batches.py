@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -22,10 +23,15 @@ def examples(count: int, size: int, seed: int, step: int) -> Tensor:
     found, at = [], step * size
     while size > 0:
         epoch, first = divmod(at, count)
-        order = torch.randperm(count, generator=generator(seed, "round", epoch))
+        order = _order(count, seed, epoch)
         found.append(order[first : first + size])
         at, size = at + len(found[-1]), size - len(found[-1])
     return torch.cat(found)
+
+
+@lru_cache(2)
+def _order(count: int, seed: int, epoch: int) -> Tensor:
+    return torch.randperm(count, generator=generator(seed, "round", epoch))
 
 
 class RowBatches:
