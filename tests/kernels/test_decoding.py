@@ -58,7 +58,10 @@ def test_one_query_without_more_is_the_reference(graph, offset, shared, dtype):
         torch.testing.assert_close(mine.double(), other, rtol=near, atol=near)
 
 
-@pytest.mark.parametrize("graph", [causal(), window(7) & causal()], ids=repr)
+SINKS = (window(7) | global_tokens(2)) & causal()
+
+
+@pytest.mark.parametrize("graph", [causal(), window(7) & causal(), SINKS], ids=repr)
 def test_a_step_prepares_nothing(graph, monkeypatch):
     """A new offset, or a longer cache, is no new call to plan."""
     q, k = torch.randn(1, 4, 1, 8), torch.randn(1, 2, 64, 8)
@@ -80,14 +83,28 @@ def test_a_slice_of_the_cache_is_dense():
     assert choose(case_of(q, k, k, two)).refusals["sliced"] == reason
 
 
-def test_what_is_not_one_run_is_not_sliced():
+def test_what_is_not_few_runs_is_not_sliced(monkeypatch):
     for graph, row in (
-        (strided(3), 9), (window(4) | global_tokens(2), 30), (bigbird(4, 1), 5),
         (causal(), 40), (per_head(causal()), 3), (None, 3), (window(2) - window(2), 3),
     ):  # fmt: skip
-        assert sliced.run_at(graph, row, 40) is None
-    assert sliced.run_at(window(7) & causal(), 39, 40) == (32, 40)
-    assert sliced.run_at(window(7), 35, 40) == (28, 40)
+        assert sliced.runs_at(graph, row, 40) is None
+    assert sliced.runs_at(window(7) & causal(), 39, 40) == [slice(32, 40, 1)]
+    assert sliced.runs_at(window(7), 35, 40) == [slice(28, 40, 1)]
+    two = window(4) | global_tokens(2)
+    assert sliced.runs_at(two, 30, 40) == [slice(0, 2, 1), slice(26, 35, 1)]
+    monkeypatch.setattr(sliced, "MOST_COPIED", 10)
+    assert sliced.runs_at(two, 30, 40) is None
+    found = sliced.runs_at(strided(3), 9, 40)
+    assert found is None or [list(range(40))[x] for x in found] == [list(range(0, 40, 3))]
+
+
+@pytest.mark.parametrize("graph", PAST, ids=repr)
+def test_runs_are_the_keys_of_the_row(graph):
+    for row in range(33):
+        keys = graph.dense(33)[row].nonzero().flatten().tolist()
+        found = sliced.runs_at(graph, row, 33)
+        if found is not None:
+            assert sorted(x for run in found for x in range(33)[run]) == keys
 
 
 @pytest.mark.parametrize(
@@ -106,10 +123,11 @@ def test_mistakes_are_refused_as_elsewhere(k, v, offset):
 
 
 @pytest.mark.parametrize("extra", [{"return_lse": True}, {"return_weights": True}])
-def test_what_else_is_returned_is_that_of_the_run(extra):
+@pytest.mark.parametrize("graph", [window(3) & causal(), SINKS, SINKS | strided(5)], ids=repr)
+def test_what_else_is_returned_is_that_of_the_run(graph, extra):
     q, k, v = torch.randn(1, 4, 1, 8), torch.randn(1, 2, 20, 8), torch.randn(1, 2, 20, 8)
-    found = attention(q, k, v, window(3) & causal(), offset=12, **extra)
-    right = attention(q, k, v, window(3) & causal(), offset=12, kernel="reference", **extra)
+    found = attention(q, k, v, graph, offset=12, **extra)
+    right = attention(q, k, v, graph, offset=12, kernel="reference", **extra)
     for mine, other in zip(found, right, strict=True):
         torch.testing.assert_close(mine, other)
 

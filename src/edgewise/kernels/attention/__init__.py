@@ -157,8 +157,8 @@ def attention(
         on_ranks = import_module("edgewise.distributed.attention").on_mesh
         return on_ranks((q, k, v), graph, (mesh, shards), options, others, lengths)
     if bare and (key := key_of(q, k, v, graph, options)) is not None:
-        if offset and q.shape[-2] == 1 and (run := _one_run(k, v, graph, options)) is not None:
-            return _along_run(q, k, v, run, options)
+        if offset and q.shape[-2] == 1 and (runs := _runs(k, v, graph, options)) is not None:
+            return _along_runs(q, k, v, runs, options)
         prepared = recall(graph, key)
         if prepared is not None and not prepared.warns:
             return prepared.call(q, k, v, NO_INPUTS)
@@ -212,26 +212,25 @@ def _on_dtensors(
     return on_dtensors(tensors, graph, bias=bias, score=score, lengths=lengths, **named)
 
 
-def _along_run(
-    q: Tensor, k: Tensor, v: Tensor, run: tuple[int, int], options: tuple[Any, ...]
+def _along_runs(
+    q: Tensor, k: Tensor, v: Tensor, runs: list[slice], options: tuple[Any, ...]
 ) -> Any:
-    """One query that attends to a run of keys: all of a slice."""
-    k, v = k[..., slice(*run), :], v[..., slice(*run), :]
+    """One query that attends to few runs of keys: all of what they are."""
+    k, v = sliced.joined(k, runs), sliced.joined(v, runs)
     if (out := sliced.one_query(q, k, v, options)) is not None:
         return out
     scale, _, _, lse, weights, _ = options
     return attention(q, k, v, scale=scale, return_lse=lse, return_weights=weights)
 
 
-def _one_run(
-    k: Tensor, v: Tensor, graph: object, options: tuple[Any, ...]
-) -> tuple[int, int] | None:
-    """The keys of one query after `offset` tokens in a cache, where they are a slice of it: another
-    step is then a call like the last one."""
-    _, dropout, offset, _, _, kernel = options
+def _runs(k: Tensor, v: Tensor, graph: object, options: tuple[Any, ...]) -> list[slice] | None:
+    """The keys of one query after `offset` tokens in a cache, where they are few slices of it:
+    another step is then a call like the last one."""
+    _, dropout, offset, _, weights, kernel = options
     if dropout or kernel is not None or offset < 0 or k.shape[-2] != v.shape[-2]:
         return None
-    return sliced.run_at(graph, offset, k.shape[-2])
+    found = sliced.runs_at(graph, offset, k.shape[-2])
+    return None if weights and found and len(found) > 1 else found  # they are in order of keys
 
 
 def prepare(

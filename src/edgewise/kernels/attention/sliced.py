@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 name = "sliced"
 LISTED = 4096  # numbers; more stay an array
+MOST_RUNS, MOST_COPIED = 4, 4096  # of keys of one query that are copied side by side
 
 
 @cached
@@ -53,9 +54,9 @@ def run_of(graph: Pattern, n: int, m: int) -> tuple[int, int] | None:
     return int(rows.start[0]), int(rows.stop[0])
 
 
-def run_at(graph: object, row: int, m: int) -> tuple[int, int] | None:
-    """The run of m keys that query `row` attends to, if it is one: looked up in rows that hold for
-    every step of decoding, so that none of them plans anything."""
+def runs_at(graph: object, row: int, m: int) -> list[slice] | None:
+    """The keys, of m, that query `row` attends to, where they are few slices: looked up in rows
+    that hold for every step of decoding, so that none of them plans anything."""
     if not isinstance(graph, Pattern) or not row < m:
         return None
     size = 1 << (m - 1).bit_length()
@@ -64,12 +65,23 @@ def run_at(graph: object, row: int, m: int) -> tuple[int, int] | None:
         return None
     slab = bisect_right(rows.top, row) - 1
     first, last = rows.ptr[slab], rows.ptr[slab + 1]
-    if last != first + 1 or rows.step[first] > 1:
+    if last > first + MOST_RUNS:
         return None
-    down = row - rows.top[slab]
-    low = rows.start[first] + rows.dstart[first] * down
-    high = min(rows.stop[first] + rows.dstop[first] * down, m)
-    return (int(low), int(high)) if low < high else None
+    down, found, keys = row - rows.top[slab], list[slice](), 0
+    for at in range(first, last):
+        low = rows.start[at] + rows.dstart[at] * down
+        high = min(rows.stop[at] + rows.dstop[at] * down, m)
+        if low < high:
+            found.append(slice(int(low), int(high), int(rows.step[at])))
+            keys += (high - low - 1) // rows.step[at] + 1
+    return found if len(found) == 1 or (found and keys <= MOST_COPIED) else None
+
+
+def joined(x: Tensor, runs: list[slice]) -> Tensor:
+    """The rows of some runs: a view of one, a copy of several."""
+    if len(runs) == 1:
+        return x[..., runs[0], :]
+    return torch.cat([x[..., run, :] for run in runs], -2)
 
 
 class _LastingRows(NamedTuple):
