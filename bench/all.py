@@ -13,7 +13,8 @@ import torch
 HERE = Path(__file__).parent
 PARTS = {"all", "grid_cells", "measure", "models_papers", "page", "plots", "pyneuralogic_peer",
          "pyneuralogic_rules"}  # fmt: skip
-TUNING = {"tune_attention_gpu": "it tries launch settings: run it by hand",
+TUNING = {"tune_attention_gpu": "it profiles kernels: run it by hand",
+          "tune_blocks_gpu": "it tries launch settings: run it by hand",
           "training": "it trains for minutes on a GPU: run it by hand"}  # fmt: skip
 PACKAGES = {"gnn_gpu": ["torch_geometric"], "gnn_pyg": ["torch_geometric"],
             "hetero_pyg": ["torch_geometric"],

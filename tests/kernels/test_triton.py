@@ -1,4 +1,4 @@
-"""The GPU kernels in Triton's interpreter; on a GPU, bench/tune_attention_gpu.py checks them."""
+"""The GPU kernels in Triton's interpreter; on a GPU, bench/attention_gpu_checks.py does."""
 
 import os
 import pathlib
