@@ -31,6 +31,7 @@ ELSEWHERE = {  # packages with a message of their own, and the extra that it nam
     "rich": "cli",
     "numba": "cpu",
     "triton": "gpu",
+    "flash-attn-4": "flash",
     "huggingface_hub": "models",
 }
 NAMED = drawing.EXTRAS | ELSEWHERE

@@ -75,6 +75,7 @@ EXTRAS = {  # packages that only some folders may import: the others work withou
     "gguf": {"zoo"},
     "pyarrow": {"training", "data"},
     "duckdb": {"data"},
+    "flash_attn": {"kernels"},
     "pymetis": {"distributed"},
     "psycopg": {"data"},
     "rdkit": {"data"},

@@ -35,7 +35,8 @@ from edgewise.scores import softcap
 KERNELS = [
     implementation.name
     for implementation in IMPLEMENTATIONS
-    if not implementation.name.startswith(("triton", "tiled"))  # test_triton.py, test_tiled.py
+    # test_triton.py, test_tiled.py, test_flash4.py
+    if not implementation.name.startswith(("triton", "tiled", "flash4"))
 ]
 NUMBA = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 EACH = [pytest.param(name, marks=NUMBA) if name == "csr" else name for name in KERNELS]

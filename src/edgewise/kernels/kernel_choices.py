@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+
+import torch
+
+FLASH4 = "4.0.0b36"  # the version that was tested, of which private functions are called
+HOPPER = 9
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,29 @@ def no_triton(device: str) -> str | None:
     if not _installed("triton"):
         return 'triton is not installed: pip install "edgewise[gpu]"'
     return None
+
+
+def no_flash4(device: str) -> str | None:
+    """Why FlashAttention 4 cannot run on a device."""
+    if device != "cuda":
+        return f"it runs on a CUDA GPU, not on {device}"
+    found = _version("flash-attn-4")
+    if found is None:
+        return 'flash-attn-4 is not installed: pip install "edgewise[flash]"'
+    if found != FLASH4:
+        return f'flash-attn-4 is {found}, tested is {FLASH4}: pip install "edgewise[flash]"'
+    if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] != HOPPER:
+        return "it was tested on Hopper GPUs, of compute capability 9, only"
+    return None
+
+
+@lru_cache
+def _version(package: str) -> str | None:
+    """Looked up once, as above."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def no_numba(device: str) -> str | None:

@@ -3,7 +3,8 @@ write its file and add it to IMPLEMENTATIONS.
 
 A kernel is a module with `name`, `refuses(case)` (why not, or None), `cost(case)` in pairs of a
 large dense product, `forward` and `backward`. It may have `least(case)`, a lower bound of its cost
-that is cheap to find, and `bind(case, layout)`, a differentiable call of its own. One whose parts
+that is cheap to find, `bind(case, layout)`, a differentiable call of its own, and
+`backward_with_lse(case, saved, dout, dlse)`, if it knows that gradient itself. One whose parts
 are computed by other kernels has a `nesting` above theirs, which is 0.
 """
 
@@ -14,6 +15,7 @@ from edgewise.kernels.attention import (
     blocks,
     dense,
     empty,
+    flash4,
     permuted,
     rectangles,
     reference,
@@ -37,6 +39,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     permuted,
     tiled,
     triton_decoding,
+    flash4,
     triton_blocks,
     blocks,
     triton_csr,
