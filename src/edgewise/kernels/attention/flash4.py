@@ -255,8 +255,8 @@ class BoundFlash:
                 run.compile_cache = watched.cache
         if len(watched.calls) == 1:
             launch, arguments = watched.calls[0]
-            given = zip(arguments, (q, k, v, *found), strict=False)
-            if all(taken.data_ptr() == x.data_ptr() for taken, x in given):
+            tensors = zip(arguments, (q, k, v, *found), strict=False)
+            if all(taken.data_ptr() == x.data_ptr() for taken, x in tensors):
                 self.launch, self.rest = launch, arguments[5:]
         return found
 
