@@ -101,13 +101,18 @@ class Unfolding:
     def _body(self, rule: nodes.Rule, atom: nodes.Atom) -> tuple[Condition, ...]:
         """The conditions of a rule in the place of an atom, with variables of their own."""
         number = next(self.fresh)
-        terms: dict[str, nodes.Term] = dict(
-            zip((v.name for v in variables(rule.head.terms)), atom.terms, strict=True)
-        )
+        terms: dict[str, nodes.Term] = {}
+        equal: list[tuple[nodes.Term, nodes.Term]] = []  # of constants, and of variables read twice
+        for own, other in zip(rule.head.terms, atom.terms, strict=True):
+            if isinstance(own, nodes.Variable) and own.name not in terms:
+                terms[own.name] = other
+            else:
+                equal.append((terms[own.name] if isinstance(own, nodes.Variable) else own, other))
         items = list(atoms(rule.body))
         for name in {v.name for item in items for v in variables(item.terms)} - terms.keys():
             terms[name] = nodes.Variable(f"{name}@{number}")
-        return tuple(substitute(_condition(item), terms) for item in items)
+        tests = (nodes.SpecialAtom("eq", pair) for pair in equal if pair[0] != pair[1])
+        return (*(substitute(_condition(item), terms) for item in items), *tests)
 
 
 def _condition(item: Condition) -> Condition:
@@ -200,8 +205,7 @@ def _unfolds(rule: nodes.Rule) -> bool:
         for v in variables(a.terms)
     }
     return (
-        len(set(names)) == len(rule.head.terms)
-        and set(names) <= bound
+        set(names) <= bound
         and not any(isinstance(item, nodes.ValueComparison) for item in rule.body)
         and not any(weight.keys for weight in weights(rule))
         and not any(isinstance(a, nodes.SpecialAtom) and a.carries_value for a in items)

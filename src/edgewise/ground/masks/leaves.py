@@ -19,6 +19,11 @@ class Equal:
     query: Ints
     key: Ints
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no query, or no key, has a class."""
+        return int(min(self.query.max(initial=-1), self.key.max(initial=-1))) < 0
+
 
 @dataclass(frozen=True, eq=False)
 class Related:

@@ -141,7 +141,8 @@ def _leaves(part: Part, pairs: Pairs) -> list[Leaf]:
         case Positions(pattern):
             return [Runs(repr(pattern.pattern), pattern_rows(pattern, pairs))]
         case Filter():
-            return [_filter(part, pairs)]
+            held = _filter(part, pairs)
+            return [] if min(held.query.min(), held.key.min()) >= 0 else [held]
     assert_never(part)
 
 
@@ -320,7 +321,8 @@ def _orders(read: Read) -> list[tuple[str, Order]]:
             for _, o in found
         )
         if not same and not order.is_identity:
-            found.append(("sorted by " + " and ".join(key.name for key in keys), order))
+            names = dict.fromkeys(key.name for key in keys)
+            found.append((f"sorted by {' and '.join(names)}", order))
     return found
 
 
@@ -343,6 +345,8 @@ def _sort_keys(read: Read) -> list[list[SortKey]]:
     match read:
         case AllOf(leaves, parts):
             own: list[list[SortKey]] = [[]]
+            if any(isinstance(leaf, Equal) and leaf.is_empty for leaf in leaves):
+                return own
             equal = _joint([leaf for leaf in leaves if isinstance(leaf, Equal)])
             steps = [] if equal is None else [SortKey(equal.name, equal.query, equal.key)]
             own += [steps] if steps else []
@@ -384,7 +388,8 @@ def _joint(several: Sequence[Equal]) -> Equal | None:
     codes, other = codes_of(query, key)
     codes = np.where((query < 0).any(1), -1, codes)
     other = np.where((key < 0).any(1), -1, other)
-    return Equal(" and ".join(leaf.name for leaf in several), codes, other)
+    names = dict.fromkeys(leaf.name for leaf in several)
+    return Equal(" and ".join(names), codes, other)
 
 
 def _rows(read: Read, n: int, m: int, order: Order) -> Rows:

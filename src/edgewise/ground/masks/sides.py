@@ -17,8 +17,11 @@ from edgewise.ground.masks.split import Sides, names_of
 from edgewise.ground.masks.tokens import Attributes, TokenAxis
 from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
+from edgewise.language.statements import is_selection
+from edgewise.language.terms import variables
 from edgewise.layouts.ragged import Bools, Ints, distinct_rows
 from edgewise.plan.mask import Condition
+from edgewise.plan.value_ranks import LATER, SIDES
 
 QUERIES, KEYS = "@queries", "@keys"  # the relations of all tokens of each axis
 
@@ -134,10 +137,24 @@ def equal(name: str, left: Attributes, right: Attributes, shared: tuple[str, ...
 
 
 def shown(conditions: Sequence[Condition]) -> str:
-    """The relations and predicates of conditions, each once."""
-    names = [a.relation if isinstance(a, nodes.Atom) else _special(a) for a in conditions]
-    return ", ".join(dict.fromkeys(names))
+    """The relations, comparisons and predicates of conditions, each once.
+
+    >>> from edgewise.language import R, V
+    >>> shown([R._turn(V.I, V.A), R._turn(V.J, V.B), R.special.neq(V.A, V.B)])
+    'turn, @neq'
+    """
+    return ", ".join(dict.fromkeys(name for item in conditions for name in _shown(item)))
 
 
-def _special(item: nodes.SpecialAtom | nodes.PatternAtom) -> str:
-    return f"@{item.name}" if isinstance(item, nodes.SpecialAtom) else repr(item.pattern)
+def _shown(item: Condition) -> list[str]:
+    if isinstance(item, nodes.Atom):
+        name = item.relation
+        for side in (LATER, *SIDES):  # the longer first
+            name = name.removesuffix(side) if is_selection(name) else name
+        return [name.partition(": ")[2] if is_selection(name) else name]
+    names = [v.name for v in variables(item.terms)]
+    if names and all(name.startswith("@") for name in names):
+        return []  # of ranks, in the place of values that are compared
+    if isinstance(item, nodes.PatternAtom):
+        return [repr(item.pattern)]
+    return [f"@{item.name}" if item.formula is None else repr(item)]
