@@ -19,7 +19,9 @@ FACTS = [
 SAME = (R.speaker(I, S), R.speaker(J, S))
 LISTED = {"a value of a token", "a string"}  # rules of values, not of pairs
 CASES = {
-    "a constant": ((R._near(1, I, J),), [R.near(1, I, J) <= SAME, R.near(2, I, J) <= R.speaker(I, J)]),
+    "a constant": (
+        (R._near(1, I, J),), [R.near(1, I, J) <= SAME, R.near(2, I, J) <= R.speaker(I, J)],
+    ),
     "another constant": (
         (R._near(3, I, J),), [R.near(1, I, J) <= SAME, R.near(2, I, J) <= R.speaker(I, J)],
     ),
@@ -44,7 +46,9 @@ CASES = {
         (R._speaker(I, A), R._document(J, B), ~R.near(A, B)),
         [R.near(A, 1) <= R.speaker(C, A), R.near(0, B) <= R.document(C, B)],
     ),
-    "a constant in both": ((R._near(0, I, J),), [R.near(0, A, J) <= (R.speaker(A, S), R.document(J, S))]),
+    "a constant in both": (
+        (R._near(0, I, J),), [R.near(0, A, J) <= (R.speaker(A, S), R.document(J, S))],
+    ),
 }  # fmt: skip
 
 
