@@ -118,6 +118,11 @@ FOR = {
         LONG,
         "index_select",
     ),
+    "fold gains": (
+        Program([R.out(V.X) <= F.norm(R.x(V.X)) * W.gain[4,] + W.bias[4,]]),
+        X,
+        "mul",
+    ),
     "merge projections": (PROJECTIONS, X, torch.nn.functional.linear),
 }
 

@@ -345,6 +345,13 @@ def is_pure(node: Node) -> bool:
     return node.op == "get_attr" or node.target not in RANDOM
 
 
+def is_weight(node: Any) -> bool:
+    """Whether a value is there before the first operation: a placeholder, or a reshape of one."""
+    if node.op == "call_method" and node.target == "reshape":
+        node = node.args[0]
+    return bool(node.op == "placeholder")
+
+
 def input_node(node: Node, at: int) -> Node:
     """The node that an argument of a node is."""
     found = node.args[at]

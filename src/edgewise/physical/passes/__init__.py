@@ -13,13 +13,14 @@ from torch.nn.functional import linear
 from edgewise.functions import DEFINITIONS
 from edgewise.kernels.small_products import Products
 from edgewise.passes import GRAPH, Pass
-from edgewise.physical.lowering import Lowering, create, input_node, set_args
+from edgewise.physical.lowering import Lowering, create, input_node, is_weight, set_args
 from edgewise.physical.opaque import opaque
 from edgewise.physical.passes.aggregates import aggregate_first, fill_rows, merge_aggregates
 from edgewise.physical.passes.dots import dots_as_products
 from edgewise.physical.passes.families import family_products
 from edgewise.physical.passes.gathers import AGGREGATE, fuse_gathers
 from edgewise.physical.passes.messages import fuse_messages
+from edgewise.physical.passes.norms import fold_gains
 from edgewise.physical.passes.rows import project_rows
 from edgewise.physical.passes.views import merge_gathers, strided_views
 from edgewise.physical.result_shapes import described
@@ -33,7 +34,7 @@ def fold_biases(plan: Lowering) -> int:
             continue
         sides = input_node(node, 0), input_node(node, 1)
         for at, (total, vector) in enumerate((sides, sides[::-1])):
-            product = _addend(total, node) if _is_weight(vector) else None
+            product = _addend(total, node) if is_weight(vector) else None
             if product is None:
                 continue
             shape, size = vector.meta["like"].shape, product.meta["like"].shape[-1]
@@ -197,6 +198,7 @@ ON_GRAPH = (
         strided_views,
         reads_keys=True,
     ),
+    Pass("fold gains", "a norm, its gain and its bias are one call", GRAPH, fold_gains),
     Pass(
         "merge projections",
         "projections of one relation are one product of matrices",
@@ -258,9 +260,9 @@ def _projections(plan: Lowering) -> list[list[Node]]:
     its own, which it repeats."""
     found: dict[Node, list[Node]] = {}
     for node in plan.nodes(linear):
-        if _is_weight(node.args[1]) and node.meta["of"] is not None:
+        if is_weight(node.args[1]) and node.meta["of"] is not None:
             bias = _bias(node)
-            if (bias is None or _is_weight(bias)) and not node.meta["of"].recursive:
+            if (bias is None or is_weight(bias)) and not node.meta["of"].recursive:
                 if _is_split(node):
                     continue
                 found.setdefault(input_node(node, 0), []).append(node)
@@ -283,13 +285,6 @@ def _is_split(node: Node) -> bool:
 
 def _bias(node: Node) -> Any:
     return node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
-
-
-def _is_weight(node: Any) -> bool:
-    """Whether a value is there before the first operation: a placeholder, or a reshape of one."""
-    if node.op == "call_method" and node.target == "reshape":
-        node = node.args[0]
-    return bool(node.op == "placeholder")
 
 
 def _copied(graph: Graph, node: Node) -> Node:
