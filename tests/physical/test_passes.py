@@ -196,3 +196,20 @@ def test_any_set_of_passes_gives_the_same(pairs, aggregation, left_out):
         found.append((values, *torch.autograd.grad(values.square().sum(), weights)))
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("aggregation", [F.sum_agg, F.avg_agg])
+def test_products_of_sums_are_added_to_all_rows(aggregation):
+    """Rows without a grounding get 0, also of a mean."""
+    neighbours = (R.out(V.I) <= (R._edge(V.I, V.J), R.x(V.J)["w":3, 4])) | [aggregation]
+    program = Program([neighbours, R.out(V.I) <= R.x(V.I)["u":3, 4] + W.b[3,]])
+    inputs, found = {"edge": edges(35), **X}, []
+    for left_out in ((), ("fill rows",)):
+        model = compiled(program, left_out)
+        plan, values = plan_of(model, inputs)
+        added = sum(n.target == unwrap(added_at) for n in plan.graph.nodes)
+        assert added == len(left_out)
+        gradients = torch.autograd.grad(values.square().sum(), list(model.parameters()))
+        found.append((values, *gradients))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)

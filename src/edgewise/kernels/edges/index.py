@@ -66,6 +66,18 @@ class SplitCSR:
     def is_split(self) -> bool:
         return self.split.shape[0] > 0
 
+    @cached_property
+    def whole(self) -> tuple[Tensor, Tensor]:
+        """The pieces that are segments, and which."""
+        pieces = torch.nonzero(self.slot < 0).flatten()
+        return pieces, self.owner.index_select(0, pieces).long()
+
+    @cached_property
+    def parted(self) -> tuple[Tensor, Tensor]:
+        """The pieces of split segments, in the order of their slots, and the split segments."""
+        pieces = torch.nonzero(self.slot >= 0).flatten()
+        return pieces.to(self.split_ptr.dtype), self.split.long()
+
     @property
     def ids(self) -> Tensor:
         """The segment of each edge."""

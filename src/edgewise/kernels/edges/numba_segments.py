@@ -24,11 +24,10 @@ def embedding_bag(
     found = _bags(x.contiguous(), scale, rows.index, rows.pieces)
     if not rows.is_split:
         return found
-    out, parts = found.new_empty(rows.segments, x.shape[1]), rows.slot >= 0
-    out[rows.owner[~parts].long()] = found[~parts]
-    numbers = torch.arange(rows.slots, dtype=rows.ptr.dtype)
-    out[rows.split.long()] = _bags(found[parts], None, numbers, rows.split_ptr)
-    return out
+    (whole, segments), (parts, split) = rows.whole, rows.parted
+    out = found.new_empty(rows.segments, x.shape[1])
+    out.index_copy_(0, segments, found.index_select(0, whole))
+    return out.index_copy_(0, split, _bags(found, None, parts, rows.split_ptr))
 
 
 def _bags(x: Tensor, scale: Tensor | None, rows: Tensor, ptr: Tensor) -> Tensor:

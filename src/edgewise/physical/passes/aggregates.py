@@ -23,6 +23,7 @@ from edgewise.physical.merge import added_at
 from edgewise.physical.passes.gathers import AGGREGATE, is_scale
 from edgewise.physical.passes.rows import gather_of
 
+SUM = "sum_agg"
 FEWER = 2  # rows for each rule head, from which on the product comes after the sum
 
 
@@ -74,20 +75,28 @@ def merge_aggregates(plan: Lowering) -> int:
 
 
 def fill_rows(plan: Lowering) -> int:
-    """`rows + sum(x)` at the rows that have a sum → at all of them, where most have one: rows are
-    added without an index."""
+    """`rows + W·sum(x)` at the rows that have a sum → at all of them, where most have one: rows are
+    added without an index. The same for means."""
     changed = 0
     for node in plan.nodes(unwrap(added_at)):
         out, at = input_node(node, 0), plan.constants.get(str(input_node(node, 1).target))
-        inner, rows = _sole_aggregate(node.args[2]), out.meta["like"].shape[1]
-        if inner is None or at is None or _kernel(inner) != "sum" or FEWER * len(at) < rows:
+        found, rows = _linear_of_aggregate(node.args[2]), out.meta["like"].shape[1]
+        if found is None or at is None or FEWER * len(at) < rows:
             continue
-        every = _renumbered(plan, _segments(plan, inner), at, rows)
+        steps, inner = found
+        parts = _segments(plan, inner)
+        every = _renumbered(plan, parts, at, rows)
         with plan.rewriting(inner):
-            total = aggregate_segments(plan.symbol(input_node(inner, 0)), str(inner.args[1]), every)
+            total = aggregate_segments(plan.symbol(input_node(inner, 0)), SUM, every)
+            if _kernel(inner) == "mean":
+                counts = plan.analyse(("counts", id(every)), partial(_counts, every), every)
+                total = total / counts.reshape(-1, *(1,) * (total.ndim - 2))
         with plan.rewriting(node):
-            shape = input_node(node, 2).meta["like"].shape
-            total = total.reshape(total.shape[0], rows, *shape[2:])
+            for step in steps:
+                if step.target is linear:
+                    total = linear(total, plan.symbol(input_node(step, 1)))
+                else:
+                    total = total.reshape(total.shape[0], rows, *step.meta["like"].shape[2:])
             plan.replace(node, plan.symbol(out) + total)
         changed += 1
     return changed
@@ -111,6 +120,28 @@ def _sole_aggregate(node: Any) -> Node | None:
         node = inner
     plain = isinstance(node, Node) and node.target is AGGREGATE and len(node.users) == 1
     return node if plain else None
+
+
+def _linear_of_aggregate(node: Any) -> tuple[list[Node], Node] | None:
+    """A sum or mean with one user, and what is done to its rows: they get other shapes, and are
+    multiplied by matrices, which leave 0 as it is."""
+    steps: list[Node] = []
+    while isinstance(node, Node) and len(node.users) == 1:
+        if node.target == "reshape":
+            if input_node(node, 0).meta["like"].shape[:2] != node.meta["like"].shape[:2]:
+                return None
+        elif not _is_product(node):
+            break
+        steps.append(node)
+        node = input_node(node, 0)
+    plain = isinstance(node, Node) and node.target is AGGREGATE and len(node.users) == 1
+    return (steps[::-1], node) if plain and _kernel(node) in ("sum", "mean") else None
+
+
+def _is_product(node: Node) -> bool:
+    """Whether it is that of rows with a matrix, without a bias and other users."""
+    plain = node.target is linear and len(node.users) == 1 and len(node.args) == 2
+    return plain and node.kwargs.get("bias") is None
 
 
 def _renumbered(plan: Lowering, parts: Segments, numbers: Tensor, count: int) -> Segments:
@@ -142,8 +173,7 @@ def _product(data: Node) -> tuple[Node, list[Node]] | None:
             return None
         data, scale = factors[0]  # type: ignore[assignment]
         scales.append(scale)  # type: ignore[arg-type]
-    plain = data.target is linear and len(data.users) == 1 and len(data.args) == 2
-    if not plain or data.kwargs.get("bias") is not None:
+    if not _is_product(data):
         return None
     width = input_node(data, 0).meta["like"].shape
     return (data, scales) if len(width) == 3 else None
