@@ -67,13 +67,13 @@ class SplitCSR:
         return self.split.shape[0] > 0
 
     @cached_property
-    def whole(self) -> tuple[Tensor, Tensor]:
+    def unsplit(self) -> tuple[Tensor, Tensor]:
         """The pieces that are segments, and which."""
         pieces = torch.nonzero(self.slot < 0).flatten()
         return pieces, self.owner.index_select(0, pieces).long()
 
     @cached_property
-    def parted(self) -> tuple[Tensor, Tensor]:
+    def partial(self) -> tuple[Tensor, Tensor]:
         """The pieces of split segments, in the order of their slots, and the split segments."""
         pieces = torch.nonzero(self.slot >= 0).flatten()
         return pieces.to(self.split_ptr.dtype), self.split.long()

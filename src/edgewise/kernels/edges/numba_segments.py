@@ -24,9 +24,9 @@ def embedding_bag(
     found = _bags(x.contiguous(), scale, rows.index, rows.pieces)
     if not rows.is_split:
         return found
-    (whole, segments), (parts, split) = rows.whole, rows.parted
+    (alone, segments), (parts, split) = rows.unsplit, rows.partial
     out = found.new_empty(rows.segments, x.shape[1])
-    out.index_copy_(0, segments, found.index_select(0, whole))
+    out.index_copy_(0, segments, found.index_select(0, alone))
     return out.index_copy_(0, split, _bags(found, None, parts, rows.split_ptr))
 
 
