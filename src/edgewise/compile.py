@@ -22,7 +22,7 @@ from edgewise.passes import optimise
 from edgewise.pipeline import refuse_unknown
 from edgewise.plan.lower import assert_well_formed, lower, selections
 from edgewise.plan.nodes import Plan
-from edgewise.plan.value_ranks import by_ranks, ranked
+from edgewise.plan.value_ranks import RankedComparison, by_ranks, split
 from edgewise.weights import PRECISIONS
 
 LIMIT = 8 << 30  # bytes
@@ -123,15 +123,16 @@ def _selection(program: Program, chosen: Sequence[str], name: str) -> Plan:
 
 
 def _by_ranks(plan: Plan, selected: Sequence[Plan], stages: dict[str, Any]) -> Plan:
-    """A plan whose selections, of which some compare ranks, are a stage."""
-    known = {p.outputs[0].relation: found for p in selected if (found := ranked(p)) is not None}
+    """A plan whose selections, of which some are computed for each key apart, are a stage."""
+    known = {p.outputs[0].relation: found for p in selected if (found := split(p)) is not None}
+    by_rank = {name: one for name, one in known.items() if isinstance(one, RankedComparison)}
     parts: list[Plan] = []
     for one in selected:
         found = known.get(one.outputs[0].relation)
         parts += [one] if found is None else found.plans
-    stages["selections"] = tuple(by_ranks(part, known) for part in parts)
-    stages["ranked"] = {p.outputs[0].relation: one for one in known.values() for p in one.plans}
-    return by_ranks(plan, known)
+    stages["selections"] = tuple(by_ranks(part, by_rank) for part in parts)
+    stages["split"] = {p.outputs[0].relation: one for one in known.values() for p in one.plans}
+    return by_ranks(plan, by_rank)
 
 
 def _shared(

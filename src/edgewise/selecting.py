@@ -27,9 +27,9 @@ from edgewise.physical.prepare import refuse_want
 from edgewise.physical.relation import Relation
 from edgewise.physical.selected_keys import (
     Selected,
-    by_ranks,
     chosen_keys,
     key_of,
+    of_sides,
     samples_of,
     with_facts,
 )
@@ -239,8 +239,8 @@ class Selecting(Model):
             with torch.no_grad():
                 found = rows(at, model, selected)
             samples = data.samples or samples_of(selected)
-            comparison = self.stages["ranked"].get(name)
-            columns = comparison.columns if comparison and not sides else 1
+            comparison = self.stages["split"].get(name)
+            columns = comparison.columns_of[len(sides)] if comparison else 1
             if len(found) and found.data.shape[1 + found.batched :] != (columns,) * (columns > 1):
                 raise not_a_scalar(name, model.plan.rules[-1])
             if comparison is None:
@@ -248,7 +248,7 @@ class Selecting(Model):
                 continue
             sides.append(found)
             if len(sides) == 2:
-                selected |= by_ranks(comparison, sides, samples)
+                selected |= of_sides(comparison, sides, samples, self.limit)
                 sides = []
         in_parts = in_parts or data.want is not None
         return self._ground(len(self.parts), self, data, selected, in_parts)

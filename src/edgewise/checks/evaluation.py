@@ -1,6 +1,7 @@
 """What only data shows to be wrong: errors that `solve` and compiled models raise alike."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from edgewise.errors import EdgewiseError
@@ -8,7 +9,7 @@ from edgewise.functions.definition import CallFailed, ShapeMismatch
 from edgewise.language import nodes
 from edgewise.language.dependencies import needs
 from edgewise.language.functions import definition
-from edgewise.language.statements import SUM, aggregation_of, combination, written_for
+from edgewise.language.statements import SUM, aggregation_of, atoms, combination, written_for
 
 LIMIT = 1_000_000  # atoms; the reference is for samples that a person can look at
 ROUNDS = 100_000
@@ -132,8 +133,15 @@ def cyclic_recursion(part: Iterable[str], rules: Iterable[nodes.Rule]) -> Cyclic
         "around a cycle of this data",
         rule.place,
         "use min or max in every aggregation and in the relation's line, or a number of rounds: "
-        "`Program(..., rounds=3)`",
+        "`Program(..., rounds=3)`; if it only counts whether an atom holds, hide it: "
+        f"`{_recursive_atom(rule, names)!r}`",
     )
+
+
+def _recursive_atom(rule: nodes.Rule, names: Collection[str]) -> nodes.Atom:
+    """The atom of a rule that reads one of some relations, hidden."""
+    found = next(a for a in atoms(rule.body) if isinstance(a, nodes.Atom) and a.relation in names)
+    return replace(found, hidden=True, weight=None)
 
 
 def endless(rule: nodes.Rule) -> TooManyGroundings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import torch
@@ -11,7 +11,9 @@ from torch import Tensor
 from edgewise.functions import DEFINITIONS
 from edgewise.functions.definition import COMBINATION
 from edgewise.language import nodes
-from edgewise.plan.value_ranks import RankedComparison, ValueColumn
+from edgewise.plan.value_ranks import PairwiseComparison, RankedComparison, ValueColumn
+
+AT_ONCE = 1 << 18  # pairs that are tested
 
 
 def ranks(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -37,7 +39,7 @@ def runs(
         return [(ends > 0, ends, ends)]
 
     def holds(test: nodes.Apply) -> Callable[[Tensor], Tensor]:
-        return lambda at: _value(test, columns, order[at]) != 0
+        return lambda at: _value(test, columns, [order[at]]) != 0
 
     # infinite values are apart: with another infinite one they give NaN
     low, high = int(order[0] == -torch.inf), count - int(order[-1] == torch.inf)
@@ -66,18 +68,33 @@ def _change(holds: Callable[[Tensor], Tensor], first: Tensor, high: int) -> Tens
     return other
 
 
-def _value(item: nodes.Expression, columns: Sequence[Tensor], ranked: Tensor) -> Tensor:
+def pairs(
+    comparison: PairwiseComparison, columns: Tensor, others: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The rows of both sides for which a comparison holds: columns are (rows, columns) of each."""
+    step = max(1, AT_ONCE // max(len(others), 1))
+    ranked = [column[None] for column in others.unbind(1)]
+    for at in range(0, len(columns), step):
+        part = columns[at : at + step].unbind(1)
+        holds = _value(comparison.test, [column[:, None] for column in part], ranked) != 0
+        row, other = holds.nonzero(as_tuple=True)
+        yield at + row, other
+
+
+def _value(item: nodes.Expression, columns: Sequence[Tensor], ranked: Sequence[Tensor]) -> Tensor:
     """An expression over columns, computed as compiled rules compute it."""
     match item:
         case ValueColumn(at):
-            return ranked if at < 0 else columns[at]
+            return ranked[-1 - at] if at < 0 else columns[at]
         case nodes.Apply(function, operands):
             parts = [_value(operand, columns, ranked) for operand in operands]
             definition = DEFINITIONS[function.name]
             found: Tensor = definition.columns(
-                parts if definition.kind == COMBINATION else parts[0]
+                list(torch.broadcast_tensors(*parts))
+                if definition.kind == COMBINATION
+                else parts[0]
             )
             return found
         case nodes.Weight(value=float(value)):
-            return torch.full_like(ranked, value)
+            return torch.full_like(ranked[0], value)
     raise AssertionError(item)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from edgewise.ground.index import STRINGS
-from edgewise.ground.value_runs import ranks, runs
+from edgewise.ground.join import over_limit
+from edgewise.ground.value_runs import pairs, ranks, runs
 from edgewise.inputs.kinds import ragged
 from edgewise.language import nodes
 from edgewise.physical.relation import Relation
-from edgewise.plan.value_ranks import LATER, RankedComparison
+from edgewise.plan.value_ranks import LATER, PairwiseComparison, RankedComparison, SplitComparison
 
 Selected = dict[str, Tensor | ragged | list[Any]]
 
@@ -50,7 +52,83 @@ def samples_of(selected: Selected) -> int | None:
     return None
 
 
-def by_ranks(comparison: RankedComparison, sides: list[Relation], samples: int | None) -> Selected:
+def of_sides(
+    comparison: SplitComparison, sides: list[Relation], samples: int | None, limit: int
+) -> Selected:
+    """What a comparison of the values of two keys leaves."""
+    if isinstance(comparison, RankedComparison):
+        return _by_ranks(comparison, sides, samples)
+    return _by_pairs(comparison, sides, samples, limit)
+
+
+@dataclass(frozen=True, eq=False)
+class ValuedKeys:
+    """The keys of one side of a comparison, (arity, rows), and their values, (rows, columns)."""
+
+    keys: Tensor
+    values: Tensor
+
+
+def _by_pairs(
+    comparison: PairwiseComparison, sides: list[Relation], samples: int | None, limit: int
+) -> Selected:
+    """The pairs of keys that hold, of several samples those of each."""
+    each = [
+        _each_sample(side, len(places), columns, samples)
+        for side, places, columns in zip(
+            sides, comparison.places, comparison.columns_of, strict=True
+        )
+    ]
+    found: list[Tensor] = []
+    needed = 0
+    for k in range(max(map(len, each))):
+        left, right = (one[k if len(one) > 1 else 0] for one in each)
+        parts = [torch.zeros((len(comparison.rule.head.terms), 0), dtype=torch.int64)]
+        for rows in pairs(comparison, left.values, right.values):
+            keys = parts[0].new_empty((len(parts[0]), len(rows[0])))
+            for side, places, at in zip((left, right), comparison.places, rows, strict=True):
+                keys[list(places)] = side.keys[:, at]
+            needed += keys.nbytes
+            if needed > limit:
+                count = needed // max(8 * len(keys), 1)
+                raise over_limit(comparison.rule, count, needed, limit, "")
+            parts.append(keys)
+        found.append(torch.cat(parts, 1))
+    name = comparison.rule.head.relation
+    own: Tensor | ragged | list[Any] = ragged(found)
+    if any(bool((keys >= STRINGS).any()) for keys in found):
+        own = [_paired_atoms(comparison, sides, keys) for keys in found]
+    if all(
+        not side.batched and len(side.index) == len(places)
+        for side, places in zip(sides, comparison.places, strict=True)
+    ):
+        (own,) = own.samples if isinstance(own, ragged) else own
+    return {name: own}
+
+
+def _each_sample(side: Relation, arity: int, columns: int, samples: int | None) -> list[ValuedKeys]:
+    """The rows of each sample; those of all samples once."""
+    values = side.data.detach().cpu()
+    values = values.reshape(len(values) if side.batched else 1, len(side), columns)
+    if len(side.index) == arity:
+        return [ValuedKeys(side.index, own) for own in values]
+    each = [side.index[0] == k for k in range(samples or 0)]
+    return [ValuedKeys(side.index[1:, own], values[0, own]) for own in each]
+
+
+def _paired_atoms(
+    comparison: PairwiseComparison, sides: list[Relation], keys: Tensor
+) -> list[nodes.Atom]:
+    """Keys, of which some are strings, as atoms: each side has names of its own."""
+    columns: list[list[nodes.Constant]] = [[] for _ in keys]
+    for side, places in zip(sides, comparison.places, strict=True):
+        for place in places:
+            columns[place] = [side.constants.constant(key) for key in keys[place].tolist()]
+    name = comparison.rule.head.relation
+    return [nodes.Atom(name, terms) for terms in zip(*columns, strict=True)]
+
+
+def _by_ranks(comparison: RankedComparison, sides: list[Relation], samples: int | None) -> Selected:
     """Keys with the runs of ranks that they meet, and keys with their rank."""
     meeting, ranked = sides
     with_runs, with_rank = (

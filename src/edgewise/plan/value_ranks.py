@@ -4,6 +4,8 @@
 rounding keeps order. So it is read as `runs(I, A, B), ranks(J, C), leq(A, C), lt(C, B)`, where C is
 the rank of b(J) among all, and A to B the ranks for which the comparison with a(I) holds: n rows
 each, which masks take as intervals and joins as ranges. `ground/value_runs.py` finds them.
+A comparison of several numbers of both, such as (a(I) − a(J))² + (b(I) − b(J))² ≤ 1, is tested for
+all pairs, some at a time.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from edgewise.functions import DEFINITIONS, Law
 from edgewise.language import nodes
 from edgewise.language.dependencies import needs, reachable
 from edgewise.language.statements import assigned_variables
@@ -28,7 +31,8 @@ SCALED = ("elproduct", "product")
 
 @dataclass(frozen=True)
 class ValueColumn(nodes.Expression):
-    """The value of one of the two keys: a column of the side with runs, or, as −1, the ranked."""
+    """The value of one of the two keys: a column of the side with runs, or of the other, from −1
+    down: a ranked value is its only one."""
 
     at: int
     is_number: bool = False  # finite, and the same for all keys
@@ -48,6 +52,11 @@ class RankedComparison:
     test: nodes.Apply
     monotone: tuple[nodes.Apply, ...]
     plans: tuple[Plan, Plan]  # of the columns with runs, and of the ranked value
+
+    @property
+    def columns_of(self) -> tuple[int, int]:
+        """How many columns each side has."""
+        return self.columns, 1
 
     @property
     def is_outside(self) -> bool:
@@ -71,8 +80,24 @@ class RankedComparison:
         return [(one, ranks, *between) for one in ((runs, later) if self.is_outside else (runs,))]
 
 
-def ranked(plan: Plan) -> RankedComparison | None:
-    """The plan of a selection as a comparison of ranks; None if it does not come apart."""
+@dataclass(frozen=True)
+class PairwiseComparison:
+    """A selection that compares several values of two keys with no variable in common: `test` is
+    the comparison over columns of both. The keys of a side are at its `places` of the rule head."""
+
+    rule: nodes.Rule
+    test: nodes.Apply
+    columns_of: tuple[int, int]
+    places: tuple[tuple[int, ...], tuple[int, ...]]
+    plans: tuple[Plan, Plan]
+
+
+SplitComparison = RankedComparison | PairwiseComparison
+
+
+def split(plan: Plan) -> SplitComparison | None:
+    """The plan of a selection as one of each key, by ranks if it comes apart; None if a value
+    reads both keys, or a function is not elementwise."""
     (output,) = plan.outputs
     rules = [r for r in plan.rules if r.head.relation == output.relation]
     if len(rules) != 1 or len(rules[0].body) != 1 or rules[0].functions:
@@ -89,10 +114,16 @@ def ranked(plan: Plan) -> RankedComparison | None:
         test = replace(value, operands=tuple(map(parts.read, value.operands)))
         monotone = tuple(_monotone(test))
         if len(parts.ranked) == 1 and all(_is_monotone(item) for item in monotone):
-            runs = _side(plan, rule, parts.columns, own, SIDES[0])
-            ranks = _side(plan, rule, parts.ranked, other, SIDES[1])
-            return RankedComparison(rule.head, len(parts.columns), test, monotone, (runs, ranks))
-    return None
+            plans = parts.plans(plan, rule)
+            return RankedComparison(rule.head, len(parts.columns), test, monotone, plans)
+    parts = _ColumnReader(*groups)
+    test = replace(value, operands=tuple(map(parts.read, value.operands)))
+    if not all(map(_is_elementwise, test.operands)):
+        return None
+    terms = [t.name for t in rule.head.terms if isinstance(t, nodes.Variable)]
+    left, right = (tuple(map(terms.index, group)) for group in groups)
+    sizes = (len(parts.columns), len(parts.ranked))
+    return PairwiseComparison(rule, test, sizes, (left, right), parts.plans(plan, rule))
 
 
 def by_ranks(plan: Plan, known: Mapping[str, RankedComparison]) -> Plan:
@@ -124,6 +155,7 @@ class _ColumnReader:
     """An expression over columns, and what each of them is."""
 
     def __init__(self, own: Sequence[str], other: Sequence[str]) -> None:
+        self.groups = (own, other)
         self.own, self.other = set(own), set(other)
         self.columns: list[nodes.Expression] = []
         self.ranked: list[nodes.Expression] = []
@@ -135,11 +167,18 @@ class _ColumnReader:
             assert isinstance(item, nodes.Apply)
             return replace(item, operands=tuple(map(self.read, item.operands)))
         if names & self.other:
-            self.ranked.append(item)
-            return ValueColumn(-1)
+            if item not in self.ranked:
+                self.ranked.append(item)
+            return ValueColumn(-1 - self.ranked.index(item))
         if item not in self.columns:
             self.columns.append(item)
         return ValueColumn(self.columns.index(item), _is_number(item))
+
+    def plans(self, plan: Plan, rule: nodes.Rule) -> tuple[Plan, Plan]:
+        """The plans of the columns of each side."""
+        own, other = self.groups
+        runs = _side(plan, rule, self.columns, own, SIDES[0])
+        return runs, _side(plan, rule, self.ranked, other, SIDES[1])
 
 
 def _is_number(item: nodes.Expression) -> bool:
@@ -201,6 +240,17 @@ def _is_monotone(item: nodes.Expression) -> bool:
         name in SCALED and len(item.operands) == 2 and any(_is_number(o) for o in item.operands)
     )
     return fine and all(map(_is_monotone, item.operands))
+
+
+def _is_elementwise(item: nodes.Expression) -> bool:
+    """Whether an expression of columns is computed from one number of each."""
+    if not isinstance(item, nodes.Apply):
+        return True
+    if item.weight is not None or item.function.arguments:
+        return False
+    name = item.function.name
+    fine = name in COMPARED or Law.ELEMENTWISE in DEFINITIONS[name].laws
+    return fine and all(map(_is_elementwise, item.operands))
 
 
 def _variables(value: nodes.Expression) -> tuple[str, ...]:
