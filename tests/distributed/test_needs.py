@@ -13,7 +13,9 @@ from edgewise.distributed.local_graphs import (
     without_rows,
 )
 from edgewise.distributed.needs import needs_of
+from edgewise.distributed.stepped_runs import SteppedRuns
 from edgewise.distributed.token_sets import EMPTY, TokenSet
+from edgewise.layouts import Trapezoids
 
 ORDERS = [{}, {"step": 3}, {"step": 4}, {"paired": True}]
 
@@ -72,3 +74,32 @@ def test_sets_of_tokens_are_sets():
         assert (first - second).list().tolist() == sorted(a - b)
         assert first.covers(np.arange(30)).tolist() == [x in a for x in range(30)]
         assert first.place(first.list()).tolist() == list(range(len(a)))
+
+
+@pytest.mark.parametrize("count", [1, 7, 300])
+def test_runs_at_regular_steps_are_the_keys_of_all_rows(count):
+    draw = np.random.default_rng(count).integers
+    for _ in range(20):
+        step, height = draw(1, 6, count), draw(1, 8, count)
+        start, slope = draw(0, 40, count), draw(0, 2, count)
+        stop = start + step * draw(0, 10, count) + 1
+        p = Trapezoids(
+            *(np.zeros(count, np.int64), height, start, stop),
+            *(slope, np.where(step > 1, slope, draw(0, 2, count) | slope), step),
+        )
+        keys = [
+            {
+                key
+                for row in range(p.bottom[k])
+                for key in range(
+                    p.start[k] + row * p.dstart[k], p.stop[k] + row * p.dstop[k], p.step[k]
+                )
+            }
+            for k in range(count)
+        ]
+        runs = SteppedRuns.of(p)
+        assert set(runs.every().list().tolist()) == set.union(*keys)
+        assert (runs.every().stop[:-1] < runs.every().start[1:]).all()
+        for some in (TokenSet.of([3, 20], [11, 33]), TokenSet.of_tokens(np.arange(0, 160, 2))):
+            chosen = set(some.list().tolist())
+            assert runs.inside(some).tolist() == [len(one & chosen) for one in keys]

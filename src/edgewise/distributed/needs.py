@@ -8,11 +8,12 @@ import numpy as np
 
 from edgewise.distributed.local_graphs import RUNS, rows_of_tokens
 from edgewise.distributed.shards import Shards
-from edgewise.distributed.token_sets import EMPTY, TokenSet, count_inside
+from edgewise.distributed.stepped_runs import SteppedRuns
+from edgewise.distributed.token_sets import EMPTY, TokenSet
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.residues import class_of, symbolic_step
 from edgewise.layouts import Trapezoids, joined
-from edgewise.layouts.ragged import Ints, ranges
+from edgewise.layouts.ragged import Ints
 
 WORTH = 0.75  # parts are computed for less than this share of the rows that are fetched otherwise
 PARTS = 1.5  # rows of keys that a query in parts costs each rank, about
@@ -127,25 +128,9 @@ def _of_classes(graph: Pattern, shards: Shards, rank: int) -> Needs | None:
     return Needs(next(both), queries=next(both))
 
 
-def _ends(p: Trapezoids) -> tuple[Ints, Ints, Ints]:
-    """Every interval of keys that some row of a trapezoid has, and the trapezoid of each."""
-    height = p.bottom - p.top
-    which = np.arange(len(p))
-    stop = p.stop + p.dstop * (height - 1)
-    if (p.step == 1).all():
-        return p.start, stop, which
-    wide = np.where(p.dstart == 1, height, 1)  # keys side by side at every step
-    many = np.where((p.step == 1) | (wide >= p.step), 1, (p.stop - p.start - 1) // p.step + 1)
-    which = np.repeat(which, many)
-    start = ranges(p.start, many, p.step)
-    single = (many == 1)[which]
-    return start, np.where(single, stop[which], start + wide[which]), which
-
-
 def _reached(p: Trapezoids) -> TokenSet:
     """All keys of all rows."""
-    start, stop, _ = _ends(p)
-    return TokenSet.of(start, stop)
+    return SteppedRuns.of(p).every()
 
 
 def _long(p: Trapezoids, mine: TokenSet, ranks: int) -> Ints:
@@ -155,9 +140,8 @@ def _long(p: Trapezoids, mine: TokenSet, ranks: int) -> Ints:
     remote keys for each query on, by powers of two.
     """
     none = np.zeros(0, np.int64)
-    start, stop, which = _ends(p)
-    remote = (stop - start) - count_inside(start, stop, mine)
-    reach = np.bincount(which, remote, minlength=len(p))
+    runs = SteppedRuns.of(p)
+    reach = runs.many * runs.wide - runs.inside(mine)
     tops, slab = np.unique(p.top, return_inverse=True)
     height = np.zeros(len(tops), np.int64)
     np.maximum.at(height, slab, p.bottom - p.top)
@@ -165,13 +149,12 @@ def _long(p: Trapezoids, mine: TokenSet, ranks: int) -> Ints:
     worth = of_slab / height
     if not len(worth) or worth.max() <= PARTS * ranks:
         return none
-    fetched_all = float((TokenSet.of(start, stop) - mine).count)
+    fetched_all = float((runs.every() - mine).count)
     best, cost = none, fetched_all
     level = float(2 ** int(np.log2(worth.max())))
     while level > PARTS * ranks / 2 and level >= worth.max() / 1024:
         long = worth >= level
-        rest = ~long[slab][which]
-        fetched = (TokenSet.of(start[rest], stop[rest]) - mine).count
+        fetched = (runs[~long[slab]].every() - mine).count
         total = fetched + PARTS * ranks * int(height[long].sum())
         if total < min(cost, WORTH * fetched_all):
             best, cost = np.flatnonzero(long[slab]), total
