@@ -666,8 +666,43 @@ def every_placement(rank, ranks):
     return found
 
 
+def learned_terms(rank, ranks):
+    """Biases and tables of scores as DTensors that all ranks have: results and gradients."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh, (*inputs, w) = init_device_mesh("cpu", (ranks,)), dtensor_cases()
+    bias = torch.randn(3, 4, 9, 9, dtype=torch.float64)
+    of_heads, table = bias[0], torch.randn(4, 17, dtype=torch.float64)
+    calls = {
+        "bias": lambda *x: attention(*x[:3], window(2), bias=x[3]),
+        "table": lambda *x: attention(*x[:3], window(2), score=relative(x[3])),
+        "both": lambda *x: attention(*x[:3], bias=x[3], score=relative(x[4])),
+    }
+    found = {}
+    for place in (Shard(0), Shard(1), Replicate()):
+        for name, terms in {"bias": [bias], "table": [table], "both": [of_heads, table]}.items():
+            alone = [x.clone().requires_grad_() for x in (*inputs, *terms)]
+            expected = calls[name](*alone)
+            (expected * w).sum().backward()
+            places = [place] * 3 + [Replicate()] * len(terms)
+            spread = [
+                distribute_tensor(x.clone(), mesh, [p]).requires_grad_()
+                for x, p in zip((*inputs, *terms), places, strict=True)
+            ]
+            out = calls[name](*spread)
+            (out * distribute_tensor(w, mesh, [place])).sum().backward()
+            pairs = [
+                (out, expected),
+                *((a.grad, b.grad) for a, b in zip(spread, alone, strict=True)),
+            ]
+            far = [(a.full_tensor() - b).abs().max().item() for a, b in pairs]
+            found[str(place), name] = max(far)
+            assert all(x.grad.placements == (Replicate(),) for x in spread[3:])
+    return found
+
+
 def refused_placements(rank, ranks):
-    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 
     mesh, (q, k, v, _) = init_device_mesh("cpu", (ranks,)), dtensor_cases()
 
@@ -686,7 +721,7 @@ def refused_placements(rank, ranks):
         "different": lambda: attention(*spread(Shard(0), q), *spread(Shard(1), k, v)),
         "too few heads": lambda: attention(*spread(Shard(1), q, *one_head)),
         "dropout": lambda: attention(*spread(Shard(0)), dropout=0.5),
-        "bias": lambda: attention(*spread(Shard(0)), bias=spread(Replicate(), q[..., :1])[0]),
+        "bias": lambda: attention(*spread(Shard(0)), bias=spread(Shard(0), q[..., :1])[0]),
         "learned": lambda: attention(*spread(Shard(0)), bias=learned),
     }
     found = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from edgewise.distributed.errors import NotDistributed
@@ -30,6 +30,7 @@ Span = tuple[int, int]  # first and number
 class _LocalSpans:
     """Which heads (axis 0) and samples (1, 2, ...: axes of the batch, the last first) are here."""
 
+    q: DTensor
     queries: Mapping[int, Span]
     keys: Mapping[int, Span]
 
@@ -49,7 +50,7 @@ def attention_on_dtensors(
     heads; so is the result."""
     q, k, v = (_checked(x, name) for x, name in zip(tensors, "qkv", strict=True))
     _check_alike(q, k, v)
-    part = _LocalSpans(_spans(q), _spans(k))
+    part = _LocalSpans(q, _spans(q), _spans(k))
     if options["dropout"]:
         raise _refusal("dropout draws other pairs on every rank", "use `dropout=0.0`, or `mesh=`")
     bias, score = scores_of(options["bias"], options["score"])
@@ -115,8 +116,6 @@ def _spans(x: DTensor) -> dict[int, Span]:
 
 def _placed(score: Score, part: _LocalSpans) -> Score:
     """The score of the heads that are here."""
-    if 0 not in part.queries and not any(number > 0 for number in part.queries):
-        return score
     tables = tuple([_term(x, "table of the score", 2, part) for x in score.tables])
     first = part.queries.get(0, (0, 0))[0]
     node = replaced(score.node, {H: Call("add", (H, Number(first)))}) if first else score.node
@@ -126,16 +125,27 @@ def _placed(score: Score, part: _LocalSpans) -> Score:
 def _term(x: Any, name: str, axes: int, part: _LocalSpans) -> Any:
     if x is None:
         return None
-    if isinstance(x, DTensor):
-        raise _refusal(f"`{name}` is one", "give it complete, the same on all ranks")
     if not isinstance(x, Tensor):
         raise _refusal(f"`{name}` is a list", "give heads and samples one graph")
-    if x.requires_grad:
+    if isinstance(x, DTensor):
+        x = _complete(x, name, part.q)
+    elif x.requires_grad:
         raise _refusal(
             f"`{name}` needs a gradient, which would be of this rank's part",
-            "call `attention` on `q.to_local()`, and add up the gradients of the ranks",
+            "give it as a DTensor: `distribute_tensor(x, mesh, [Replicate()])`",
         )
     return part.of(x, axes, part.keys if name in OF_KEYS else part.queries)
+
+
+def _complete(x: DTensor, name: str, q: DTensor) -> Tensor:
+    """A term that all ranks have; its gradients of all samples and heads are added up."""
+    if x.device_mesh != q.device_mesh or not all(isinstance(p, Replicate) for p in x.placements):
+        raise _refusal(
+            f"`{name}` is {', '.join(map(str, x.placements))} on {x.device_mesh}",
+            "give it complete on the mesh of q: `distribute_tensor(x, mesh, [Replicate()])`",
+        )
+    of_part = [Partial() if isinstance(p, Shard) else p for p in q.placements]
+    return x.redistribute(x.device_mesh, x.placements).to_local(grad_placements=of_part)
 
 
 def _graph(graph: Any, part: _LocalSpans) -> Any:
