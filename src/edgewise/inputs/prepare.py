@@ -5,6 +5,7 @@ A batch is one more key: rules over ragged samples get a variable for the sample
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,7 +33,7 @@ from edgewise.inputs.sources import (
     rows_source,
 )
 from edgewise.language import nodes
-from edgewise.language.statements import atoms, weights
+from edgewise.language.statements import atoms, remembered, weights
 from edgewise.plan.nodes import Attention, Plan, Step, rewrite
 from edgewise.weights import declared_shape
 
@@ -110,7 +111,9 @@ def _fused_beside(plan: Plan, named: set[str]) -> Plan:
             steps.append(replace(step, pairs=step.pairs.with_facts))
         else:
             steps.append(step)
-    return replace(plan, steps=tuple(steps), unfused=tuple(unfused))
+    # the same plan where nothing changes: what was found out about it stays known
+    same = len(steps) == len(plan.steps) and all(map(operator.is_, steps, plan.steps))
+    return plan if same else replace(plan, steps=tuple(steps), unfused=tuple(unfused))
 
 
 def with_one_vocabulary(
@@ -140,8 +143,12 @@ def renumbered(item: Input, constants: Constants) -> Input:
     return item.renumbered(constants) if isinstance(item, rows) else item
 
 
-def strings(plan: Plan) -> Iterator[str]:
+def strings(plan: Plan) -> tuple[str, ...]:
     """The strings among the constants of a plan."""
+    return remembered(plan, _strings)
+
+
+def _strings(plan: Plan) -> Iterator[str]:
     terms: list[nodes.Term] = []
     for rule in plan.rules:
         for atom in (rule.head, *atoms(rule)):
@@ -160,15 +167,18 @@ def strings(plan: Plan) -> Iterator[str]:
 def value_lengths(plan: Plan, relation: str) -> set[int]:
     """The lengths of vectors that the weights applied to a relation take; a column takes 1, a
     scalar any."""
+    return {length for name, length in remembered(plan, _applied_lengths) if name == relation}
+
+
+def _applied_lengths(plan: Plan) -> Iterator[tuple[str, int]]:
     declared = [w for rule in plan.rules for w in weights(rule) if w.is_declared]
     shapes = {weight.name: declared_shape(weight) for weight in declared}
-    applied = [
-        shapes.get(atom.weight.name, ())
-        for rule in plan.rules
-        for atom in atoms(rule)
-        if isinstance(atom, nodes.Atom) and atom.relation == relation and atom.weight is not None
-    ]
-    return {shape[1] if len(shape) == 2 else 1 for shape in applied if max(shape, default=1) > 1}
+    for rule in plan.rules:
+        for atom in atoms(rule):
+            if isinstance(atom, nodes.Atom) and atom.weight is not None:
+                shape = shapes.get(atom.weight.name, ())
+                if max(shape, default=1) > 1:
+                    yield atom.relation, shape[1] if len(shape) == 2 else 1
 
 
 def _source(name: str, item: Input, arity: int, inner: set[int]) -> Source:

@@ -18,6 +18,7 @@ from edgewise.language.dependencies import components, needs
 from edgewise.language.program import Domain
 from edgewise.language.statements import atoms, remembered, weights
 from edgewise.language.terms import variables
+from edgewise.plan.nodes import Plan
 
 Lengths = Mapping[str, tuple[Tensor, ...]]  # axis by axis: (1,), or (samples,)
 
@@ -125,21 +126,27 @@ def _dense_axes(prepared: BoundPlan) -> dict[str, tuple[Tensor, ...]]:
 
 def _axes(prepared: BoundPlan, data: Lengths) -> Lengths:
     """The lengths of dense data and of what is derived from it."""
-    found, rules = dict(data), prepared.plan.rules
-    own: dict[str, list[nodes.Rule]] = {}
-    for rule in rules:
-        own.setdefault(rule.head.relation, []).append(rule)
-    ordered = [name for part in components(needs(rules)) for name in sorted(part)]
-    derived = [name for name in ordered if name not in prepared.sources]
+    found, ordered = dict(data), remembered(prepared.plan, _in_order)
+    derived = [(name, rules) for name, rules in ordered if name not in prepared.sources]
     changed = True
     while changed:  # once more only where relations need one another
         changed = False
-        for name in derived:
-            longest = _longest(own[name], found)
+        for name, rules in derived:
+            longest = _longest(rules, found)
             if longest is not None and not _same(longest, found.get(name)):
                 found[name] = longest
                 changed = True
     return found
+
+
+def _in_order(plan: Plan) -> Iterator[tuple[str, list[nodes.Rule]]]:
+    """The relations that rules derive, each after those it needs, with their rules."""
+    own: dict[str, list[nodes.Rule]] = {}
+    for rule in plan.rules:
+        own.setdefault(rule.head.relation, []).append(rule)
+    for part in components(needs(plan.rules)):
+        for name in sorted(part):
+            yield name, own[name]
 
 
 def _longest(rules: list[nodes.Rule], lengths: Lengths) -> tuple[Tensor, ...] | None:
@@ -168,7 +175,11 @@ def _ends(rule: nodes.Rule, lengths: Lengths) -> dict[nodes.Term, Tensor]:
     return found
 
 
-def _positive(rule: nodes.Rule) -> Iterator[nodes.Atom]:
+def _positive(rule: nodes.Rule) -> tuple[nodes.Atom, ...]:
+    return remembered(rule, _positive_atoms)
+
+
+def _positive_atoms(rule: nodes.Rule) -> Iterator[nodes.Atom]:
     return (a for a in atoms(rule) if isinstance(a, nodes.Atom) and not a.negated)
 
 

@@ -120,14 +120,15 @@ def atoms(node: Any) -> Iterator[nodes.Atom | nodes.SpecialAtom | nodes.PatternA
     return iter(remembered(node, _atoms)) if isinstance(node, nodes.Rule) else _atoms(node)
 
 
-def remembered(rule: nodes.Rule, walk: Callable[[Any], Iterable[Any]]) -> tuple[Any, ...]:
-    """What a walk through a rule finds; a rule never changes, and is walked through many times."""
-    known: dict[Any, tuple[Any, ...]] | None = vars(rule).get("_remembered")
+def remembered(node: Any, walk: Callable[[Any], Iterable[Any]]) -> tuple[Any, ...]:
+    """What a walk through a rule or a plan finds; neither changes, and both are walked through
+    many times."""
+    known: dict[Any, tuple[Any, ...]] | None = vars(node).get("_remembered")
     if known is None:
-        known = vars(rule)["_remembered"] = {}
+        known = vars(node)["_remembered"] = {}
     found = known.get(walk)
     if found is None:
-        found = known[walk] = tuple(walk(rule))
+        found = known[walk] = tuple(walk(node))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs, reachable
 from edgewise.language.functions import definition
 from edgewise.language.program import Domain
+from edgewise.language.statements import remembered
 from edgewise.physical.attention.grounding import attention_step
 from edgewise.physical.attention.relational import RelationalStep
 from edgewise.physical.attention.relational_rows import relational_step, value_rule
@@ -139,10 +140,21 @@ def _unfolded(node: Fused) -> frozenset[str]:
     return node.pairs.unfolded if isinstance(node, Attention) else frozenset()
 
 
-def _conditions(rules: Iterable[nodes.Rule]) -> frozenset[str]:
+def _bodies(plan: Plan) -> Iterator[Body]:
+    domains: Mapping[str, Domain] = dict(plan.domains)
+    return (Body(rule, domains) for rule in plan.rules)
+
+
+def _row_wise(plan: Plan) -> frozenset[str]:
+    """The relations that are read row by row, the outputs among them."""
+    fused = [r for s in plan.steps if not isinstance(s, nodes.Rule) for r in s.replaces]
+    return read_row_wise(plan.rules, fused) | plan.wanted
+
+
+def _conditions(plan: Plan) -> frozenset[str]:
     """The relations that are logarithms of one relation: conditions, where that is 0 or 1."""
     found: dict[str, bool] = {}
-    for rule in rules:
+    for rule in plan.rules:
         name, body = rule.head.relation, rule.body
         item = body[0] if len(body) == 1 else None
         match item:
@@ -152,6 +164,45 @@ def _conditions(rules: Iterable[nodes.Rule]) -> frozenset[str]:
             case _:
                 found[name] = False
     return frozenset(name for name, plain in found.items() if plain)
+
+
+def _fused_steps(plan: Plan) -> dict[str, Fused]:
+    return {s.head.relation: s for s in plan.steps if not isinstance(s, nodes.Rule)}
+
+
+def _components(plan: Plan) -> list[set[str]]:
+    return components(needs(plan.rules))
+
+
+def _hidden(plan: Plan) -> set[str]:
+    """Weights inside of attention, and relations that only masks read, by their rules."""
+    fused = _fused_steps(plan)
+    found = {
+        rule.head.relation
+        for step in fused.values()
+        for rule in step.replaces
+        if rule.head.relation != step.head.relation
+    }
+    found |= {name for step in fused.values() for name in _unfolded(step)}
+    found -= {atom.relation for atom in plan.outputs}
+    readers: dict[str, set[str]] = {}
+    for reader, names in needs(plan.rules).items():
+        for name in names:
+            readers.setdefault(name, set()).add(reader)
+    weights = {step.replaces[0].head.relation: _unfolded(step) for step in fused.values()}
+    count = -1
+    while count != len(found):  # what is read by others is needed
+        count = len(found)
+        found = {
+            name
+            for name in found
+            if name in weights
+            or all(
+                name in weights[reader] if reader in weights else reader in found
+                for reader in readers.get(name, ())
+            )
+        }
+    return found
 
 
 class _Builder:
@@ -174,8 +225,7 @@ class _Builder:
         self.in_parts = in_parts
         self.shapes = shapes
         self.plan = plan
-        fused = [r for s in plan.steps if not isinstance(s, nodes.Rule) for r in s.replaces]
-        row_wise = read_row_wise(plan.rules, fused) | plan.wanted
+        row_wise = frozenset(remembered(plan, _row_wise))
         self.lifting = Lifting(row_wise, volatile, lift)
         self.classes: dict[str, int] = {}
         self.sources = self._by_class(sources)
@@ -184,9 +234,9 @@ class _Builder:
         relations = {name: source.index for name, source in sources.items()}
         self.grounder = Grounder(constants, domains, relations, limit, recorded=recorded)
         self.refusals = dict(plan.unfused)
-        self.fused = self._fusible()
-        self.conditions = _conditions(plan.rules)
-        self.bodies = [Body(rule, domains) for rule in self._rules()]
+        self.fused = _fused_steps(plan)
+        self.conditions = frozenset(remembered(plan, _conditions))
+        self.bodies: tuple[Body, ...] = remembered(plan, _bodies)
 
     def _by_class(self, sources: Mapping[str, Source]) -> dict[str, Source]:
         """Data that rules read and do not add to: one row for each value that occurs."""
@@ -197,9 +247,6 @@ class _Builder:
             for name, s in sources.items()
         }
 
-    def _fusible(self) -> dict[str, Fused]:
-        return {s.head.relation: s for s in self.plan.steps if not isinstance(s, nodes.Rule)}
-
     def _fused(self, node: Fused) -> AttentionStep | RelationalStep | str:
         if isinstance(node, Attention):
             return attention_step(node, self.grounder, self.shapes.rule, self.conditions)
@@ -207,15 +254,12 @@ class _Builder:
             return "some of its rows are chosen, rule by rule"
         return relational_step(node, self.grounder, self.shapes.rule)
 
-    def _rules(self) -> list[nodes.Rule]:
-        return list(self.plan.rules)
-
     def steps(self) -> list[Step]:
         made: list[Step] = []
-        graph = needs(body.rule for body in self.bodies)
-        hidden = self._hidden()
+        graph = needs(self.plan.rules)
+        hidden: set[str] = set(remembered(self.plan, _hidden))
         waiting: list[set[str]] = []
-        for part in components(graph):
+        for part in remembered(self.plan, _components):
             if part <= hidden:
                 waiting.append(part)  # only needed if the attention that replaces it is refused
                 continue
@@ -245,35 +289,6 @@ class _Builder:
                     waiting.remove(other)
             made += self._part(part, graph)
         return made
-
-    def _hidden(self) -> set[str]:
-        """Weights inside of attention, and relations that only masks read, by their rules."""
-        found = {
-            rule.head.relation
-            for step in self.fused.values()
-            for rule in step.replaces
-            if rule.head.relation != step.head.relation
-        }
-        found |= {name for step in self.fused.values() for name in _unfolded(step)}
-        found -= {atom.relation for atom in self.plan.outputs}
-        readers: dict[str, set[str]] = {}
-        for reader, names in needs(body.rule for body in self.bodies).items():
-            for name in names:
-                readers.setdefault(name, set()).add(reader)
-        weights = {step.replaces[0].head.relation: _unfolded(step) for step in self.fused.values()}
-        count = -1
-        while count != len(found):  # what is read by others is needed
-            count = len(found)
-            found = {
-                name
-                for name in found
-                if name in weights
-                or all(
-                    name in weights[reader] if reader in weights else reader in found
-                    for reader in readers.get(name, ())
-                )
-            }
-        return found
 
     def _part(self, part: set[str], graph: Mapping[str, set[str]]) -> list[Step]:
         here = [body for body in self.bodies if body.rule.head.relation in part]

@@ -11,7 +11,16 @@ from torch import Tensor
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import show
 from edgewise.ground.colour_refinement import classes, mixed
-from edgewise.ground.index import Index, distinct_rows, index_of, rows_of, same_keys
+from edgewise.ground.index import (
+    Grid,
+    Index,
+    Keys,
+    distinct_rows,
+    index_of,
+    locate,
+    rows_of,
+    same_keys,
+)
 from edgewise.language import functions, nodes
 from edgewise.language.statements import SUM, combination
 from edgewise.physical.functions import combine, transform
@@ -113,9 +122,35 @@ def aligned(parts: Sequence[Index]) -> tuple[Index, list[Tensor | None]]:
     """The atoms of all parts, and the row of each part for each: -1 is none, None all in order."""
     if all(same_keys(part, parts[0]) for part in parts[1:]):
         return parts[0], [None] * len(parts)
+    grid = next((p for p in parts if isinstance(p, Grid) and _is_within(parts, p)), None)
+    if grid is not None:
+        return grid, [_rows_on(part, grid) for part in parts]
     index = index_of(distinct_rows(torch.cat([part.keys for part in parts])))
     keys = index.keys
     return index, [rows_of(part, keys) for part in parts]
+
+
+def _is_within(parts: Sequence[Index], grid: Grid) -> bool:
+    """Whether a grid, of some atoms, has those of all parts."""
+    if not grid.rows or not grid.arity:
+        return False
+    return all(
+        all(
+            low >= 0 and high < size
+            for (low, high), size in zip(part.ends, grid.sizes, strict=False)
+        )
+        if isinstance(part, Keys)
+        else all(size <= most for size, most in zip(part.sizes, grid.sizes, strict=True))
+        for part in parts
+    )
+
+
+def _rows_on(part: Index, grid: Grid) -> Tensor:
+    """The row of a part for each atom of a grid around it, -1 where it has none: no search."""
+    if part == grid:
+        return torch.arange(grid.rows)
+    at = locate(grid, [part.column(p) for p in range(part.arity)])
+    return torch.full((grid.rows,), -1).index_copy_(0, at, torch.arange(part.rows))
 
 
 def merge_of(

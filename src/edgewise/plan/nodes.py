@@ -180,6 +180,8 @@ class Plan:
     @cached_property
     def stated_rules(self) -> tuple[nodes.Rule, ...]:
         """All rules without conditions that a pass added: what is dense does not depend on it."""
+        if not self.pushed:
+            return self.rules
         return tuple(
             replace(rule, body=tuple(i for i in rule.body if not self._is_pushed(rule, i)))
             for rule in self.rules

@@ -14,6 +14,7 @@ from edgewise.ground.masks.pattern import DENSE, is_irregular, pattern_of_rows
 from edgewise.ground.rules import GroundRule
 from edgewise.language import nodes
 from edgewise.layouts import rows_of_pairs, rows_of_trapezoids, trapezoids
+from edgewise.layouts.ragged import distinct
 from edgewise.physical.attention.extents import Extents, Refused
 from edgewise.physical.attention.sides import Axes, EdgeSide
 from edgewise.physical.rule import SUM, RuleStep
@@ -52,9 +53,8 @@ def pattern_of(index: Index, names: Sequence[str], node: Attention, axes: Axes) 
     i, j = (index.column(list(names).index(name)) for name in (node.query, node.key))
     n, m = axes[node.query], axes[node.key]
     inside = (i >= 0) & (i < n) & (j >= 0) & (j < m)
-    codes = i[inside] * m + j[inside]  # sorted and distinct much faster than pairs are
-    if not bool((codes[1:] > codes[:-1]).all()):
-        codes = torch.unique(codes)
+    # sorted and distinct much faster than pairs are
+    codes = torch.from_numpy(distinct((i[inside] * m + j[inside]).numpy()))
     i, j = codes // m, codes % m
     if DENSE * len(codes) >= n * m:
         rows = rows_of_pairs(n, m, i.numpy(), j.numpy())

@@ -86,9 +86,12 @@ def _everywhere(plan: Lowering, product: FamilyProduct) -> bool:
     def find() -> tuple[int | None, Tensor | None, Tensor | None]:
         member, own = _cpu(which), None
         if member is not None and every * size != count:
-            own, member = member.unique(return_inverse=True)
+            there = torch.zeros(every, dtype=torch.bool).index_fill_(0, member, True)
+            own = there.nonzero()[:, 0]
         if (every if own is None else len(own)) * size != count:
             return None, None, None
+        if own is not None:
+            member = (there.cumsum(0) - 1)[member]
         found = _order(member, _cpu(rows), count, size, plan.device)
         return *found, to_device(own, plan.device)
 
