@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from edgewise.checks import check as check_program
-from edgewise.checks.lint import LearnableConstant, LikelyVariable
+from edgewise.checks.lint import IdleCombination, LearnableConstant, LikelyVariable
 from edgewise.errors import EdgewiseError, caller, iterates, safe_repr
 from edgewise.language import nodes
 from edgewise.language.program import Program
@@ -87,7 +87,7 @@ def compile(
     refuse_unknown(without)
     for warning in check_program(program):
         # the others may be about inputs of the model
-        if isinstance(warning, LearnableConstant | LikelyVariable):
+        if isinstance(warning, IdleCombination | LearnableConstant | LikelyVariable):
             # past `Program.compile` and the check of its options
             warnings.warn(warning, stacklevel=4)
     several = isinstance(output, list | tuple)

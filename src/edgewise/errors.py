@@ -214,9 +214,11 @@ class UnknownOption(EdgewiseError):
     instead = "torch.compile(Program([R.h(V.X) <= R.a(V.X)]).compile(R.h), fullgraph=True)"
 
 
-def checks_options(**instead: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def checks_options(
+    by_position: str = "", /, **instead: str
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """A function that refuses options it does not have; `instead` says what to write for those of
-    other libraries.
+    other libraries, `by_position` for options without a name.
 
     >>> @checks_options(sep="write `between=`")
     ... def joined(*words: str, between: str = "") -> str:
@@ -232,9 +234,14 @@ def checks_options(**instead: str) -> Callable[[Callable[P, T]], Callable[P, T]]
         found = signature(function).parameters.values()
         known = [one.name for one in found if one.kind is one.KEYWORD_ONLY]
         names = {one.name for one in found}
+        most, own = len(names) - len(known), len(names & {"self"})
 
         @wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> T:
+            if len(args) > most:
+                shown = f"`{function.__name__}` takes {counted(most - own, 'argument')} by position"
+                help = by_position or f"write options by name: {', '.join(known)}"
+                raise UnknownOption(f"{shown}, and got {len(args) - own}", caller(), help)
             for name in options:
                 if name not in names:
                     help = instead.get(name) or suggest(name, known)

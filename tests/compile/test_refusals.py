@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from edgewise import EdgewiseError, F, Program, R, V, load, rows, training_step
+from edgewise import (
+    EdgewiseError,
+    EdgewiseWarning,
+    F,
+    Program,
+    R,
+    V,
+    load,
+    rows,
+    training_step,
+)
 from edgewise.decode import CachedDecoder
 
 RULES = [R.h(V.I) <= R.x(V.I)["w":1.0]]
@@ -132,3 +142,14 @@ def test_nodes_of_a_graph() -> None:
     assert model.rows(x=torch.ones(2), edge=edges).index.tolist() == [[0]]
     with pytest.raises(EdgewiseError, match="not integers"):
         model.rows(x=torch.ones(2), edge=networkx.DiGraph([(False, True)]))
+
+
+def test_a_combination_of_one_value_is_told():
+    rule = (R.h(V.I) <= (R.x(V.J), R._edge(V.I, V.J))) | [F.avg]
+    with pytest.warns(EdgewiseWarning, match=r"idle-combination.*") as found:
+        Program([rule]).compile(R.h)
+    assert found[0].filename == __file__
+    assert "F.avg_agg" in found[0].message.help
+    with pytest.raises(EdgewiseError, match=r"no function `mean`") as refused:
+        _ = F.mean
+    assert "`F.avg_agg` is over groundings" in refused.value.help

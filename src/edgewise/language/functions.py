@@ -72,11 +72,11 @@ def named(name: str, place: Any = None) -> nodes.Function:
     """
     if name not in DEFINITIONS:
         near = ELSEWHERE.get(name.lower()) or nearest(name, list(DEFINITIONS))
-        raise UnknownFunction(
-            f"there is no function `{name}`",
-            place,
-            f"did you mean `F.{near}`?" if near else "see docs/reference/functions for the list",
-        )
+        help = f"did you mean `F.{near}`?" if near else "see docs/reference/functions for the list"
+        meant = DEFINITIONS[near].counterpart if near else None
+        if meant is not None:
+            help = f"`F.{meant}` is over groundings, `F.{near}` over the values of a body"
+        raise UnknownFunction(f"there is no function `{name}`", place, help)
     return nodes.Function(name, place=place)
 
 

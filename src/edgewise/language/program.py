@@ -240,7 +240,7 @@ class Program:
         options |= {} if dtype is None else {"dtype": dtype}
         return _stage("reference").solve(self, facts, **options)
 
-    @checks_options(**INSTEAD)
+    @checks_options("several outputs are a list: `compile([R.out, R.memory])`", **INSTEAD)
     def compile(
         self,
         output: nodes.Atom | Sequence[nodes.Atom],
