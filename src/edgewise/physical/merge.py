@@ -122,7 +122,7 @@ def aligned(parts: Sequence[Index]) -> tuple[Index, list[Tensor | None]]:
     """The atoms of all parts, and the row of each part for each: -1 is none, None all in order."""
     if all(same_keys(part, parts[0]) for part in parts[1:]):
         return parts[0], [None] * len(parts)
-    grid = next((p for p in parts if isinstance(p, Grid) and _is_within(parts, p)), None)
+    grid = next((p for p in parts if isinstance(p, Grid) and _holds_all(p, parts)), None)
     if grid is not None:
         return grid, [_rows_on(part, grid) for part in parts]
     index = index_of(distinct_rows(torch.cat([part.keys for part in parts])))
@@ -130,7 +130,7 @@ def aligned(parts: Sequence[Index]) -> tuple[Index, list[Tensor | None]]:
     return index, [rows_of(part, keys) for part in parts]
 
 
-def _is_within(parts: Sequence[Index], grid: Grid) -> bool:
+def _holds_all(grid: Grid, parts: Sequence[Index]) -> bool:
     """Whether a grid, of some atoms, has those of all parts."""
     if not grid.rows or not grid.arity:
         return False
