@@ -122,6 +122,7 @@ def stand_in(monkeypatch):
     for name, of_name in (("flash_attn", ModuleType("flash_attn")), ("flash_attn.cute", package)):
         monkeypatch.setitem(sys.modules, name, of_name)
     monkeypatch.setattr(flash4, "no_flash4", lambda device: None)
+    monkeypatch.setattr(flash4, "SIZES", flash4.SIZES | {(8, 8 * n) for n in range(9)} | {(16, 8)})
     flash4._package.cache_clear()
     cache.clear()
     yield module.calls

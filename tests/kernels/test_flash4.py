@@ -141,8 +141,9 @@ def test_deterministic_where_that_is_requested(stand_in):
     ("change", "reason"),
     [
         ({"dtype": torch.float32}, "it computes in float16 and bfloat16 only"),
-        ({"d": 264, "dv": 264}, "264 features are more than 256"),
-        ({"d": 20}, "20 features are not a multiple of 8"),
+        ({"d": 264, "dv": 264}, "heads of 264 features, with values of 264, were not found right"),
+        ({"d": 80, "dv": 80}, "heads of 80 features, with values of 80, were not found right"),
+        ({"d": 64, "dv": 128}, "heads of 64 features, with values of 128, were not found right"),
         ({"b": 70_000}, "70,000 heads, over the batch, are more than 65,535"),
         ({"features": frozenset({"dropout"})}, "it does not take dropout"),
         ({"features": frozenset({"bias"})}, "it does not take `bias`"),
