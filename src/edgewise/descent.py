@@ -152,6 +152,18 @@ class TrainingStep:
     ) -> tuple[Gradients, list[Tensor], list[Tensor], list[Tensor]] | None:
         """The compiled function of a sample, and its values, weights and constants; None where
         there is none yet."""
+        found = self.ready(data, targets, inputs)
+        if found is None:
+            return None
+        layout, values, weights = found
+        gradients = layout.compiled.get(_kind(targets, values, weights))
+        return None if gradients is None else (gradients, values, weights, layout.tensors)
+
+    def ready(
+        self, data: Data | None, targets: tuple[Any, ...], inputs: dict[str, Any]
+    ) -> tuple[_Layout, list[Tensor], list[Tensor]] | None:
+        """The layout of a sample, its values and the weights; None where it is not to be
+        compiled, or was not called yet."""
         found = self.model._ready(data, inputs)
         plan = None if found is None else found[0].plan
         if found is None or not isinstance(plan, PhysicalPlan):
@@ -160,8 +172,7 @@ class TrainingStep:
         layout, values = self._layout(plan, ready.outputs), [*ready.first, *values]
         if layout.refuses or self.refuses(values, weights, targets):
             return None
-        gradients = layout.compiled.get(_kind(targets, values, weights))
-        return None if gradients is None else (gradients, values, weights, layout.tensors)
+        return layout, values, weights
 
     def _layout(self, plan: PhysicalPlan, outputs: Outputs) -> _Layout:
         found = self._layouts.get(plan)
@@ -200,19 +211,25 @@ class TrainingStep:
         group = optimiser.param_groups[0]
         rate = group["lr"]
         plain = type(rate) is float and not any(map(group.__getitem__, MORE))
-        hooks = (
-            optimiser._optimizer_step_pre_hooks
-            or optimiser._optimizer_step_post_hooks
-            or _global_optimizer_pre_hooks
-            or _global_optimizer_post_hooks
-        )
-        if not plain or hooks or "step" in vars(optimiser) or self.model._one.device.type != "cpu":
+        if not plain or not self.is_plain_update():
             return None
         found = self._rates.get(rate)
         if found is None:
             self._rates.clear()
             found = self._rates[rate] = torch.tensor(rate, dtype=self.model._one.dtype)
         return found
+
+    def is_plain_update(self) -> bool:
+        """Whether an update on a CPU is the optimiser's own, which nothing watches."""
+        optimiser = self.optimiser
+        hooks = (
+            optimiser._optimizer_step_pre_hooks
+            or optimiser._optimizer_step_post_hooks
+            or _global_optimizer_pre_hooks
+            or _global_optimizer_post_hooks
+        )
+        cpu = self.model._one.device.type == "cpu"
+        return cpu and not hooks and "step" not in vars(optimiser)
 
     def refuses(
         self, values: list[Tensor], weights: list[Tensor], targets: tuple[Any, ...]

@@ -11,11 +11,16 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.inputs.errors import BadInput
+from edgewise.kernels.kernel_choices import no_numba
+from edgewise.kernels.tape import NotRecordedError, TapeTraining, optimiser_options
+from edgewise.kernels.tape.training import MOST_COMPUTED
 from edgewise.physical.data import Data
-from edgewise.physical.gradients import Gradients
+from edgewise.physical.gradients import Gradients, is_pure_loss
 
 if TYPE_CHECKING:
     from edgewise.descent import TrainingStep
+
+PLAIN_CALLS = 1  # of samples, after which it is known how they are computed
 
 Sample = tuple[Data | None, tuple[Any, ...], dict[str, Any]]
 
@@ -23,7 +28,9 @@ Sample = tuple[Data | None, tuple[Any, ...], dict[str, Any]]
 class Epoch:
     """`epoch()` is `step(data, *targets, **inputs)` for each sample in order; returns the losses.
 
-    Once every sample is compiled and the optimiser is plain gradient descent, what a step checks
+    From the second call on, samples of small networks are on a tape, if the loss is a function of
+    torch and the optimiser gradient descent, Adam or AdamW: all updates are one loop. Otherwise,
+    once every sample is compiled and the optimiser is plain gradient descent, what a step checks
     for each sample is checked once for all.
     """
 
@@ -31,8 +38,18 @@ class Epoch:
         self.step = step
         self.samples = [_read(sample) for sample in samples]
         self._ready: _Prepared | None = None
+        self._tape: _Taped | None = None
+        self._calls = 0
 
     def __call__(self) -> Tensor:
+        self._calls += 1
+        if self._calls == PLAIN_CALLS + 1 and self._ready is None:
+            self._tape = _taped(self.step, self.samples)
+        if self._tape is not None:
+            found = self._tape.run()
+            if found is not None:
+                return found
+            self._tape = None
         losses: list[Tensor] = []
         if self._ready is not None:
             rate = self._ready.rate(self.step)
@@ -101,6 +118,68 @@ class _Prepared:
                 if losses:
                     self.last.store(self.weights, found, updated=True)
         return losses
+
+
+class _Taped:
+    """All samples on a tape, as long as they, weights and modes stay."""
+
+    def __init__(
+        self, step: TrainingStep, weights: list[Tensor], read: list[Tensor], training: TapeTraining
+    ) -> None:
+        self.step, self.weights, self.read, self.training = step, weights, read, training
+        self.versions = [tensor._version for tensor in read]
+        self.mark = _mark(step, weights)
+
+    def run(self) -> Tensor | None:
+        """The losses of an epoch; None where something has changed."""
+        step, current = self.step, self.step.model._slots.tensors()
+        if current is None or not all(map(is_, current, self.weights)):
+            return None
+        if [tensor._version for tensor in self.read] != self.versions:
+            return None
+        if not step.is_plain_update() or _mark(step, self.weights) != self.mark:
+            return None
+        if step.refuses(self.read, self.weights, ()) is not None:
+            return None
+        try:
+            self.training.updates(step.optimiser)
+        except NotRecordedError:  # by options of the optimiser, before anything was updated
+            return None
+        gradients = self.training.gradients(-1)
+        for at, weight in enumerate(self.weights):
+            weight.grad = gradients.get(at)
+        return self.training.last_losses()
+
+
+def _taped(step: TrainingStep, samples: Sequence[Sample]) -> _Taped | None:
+    """Samples on a tape; None where they cannot be, or are not small: recording takes long."""
+    if not samples or no_numba("cpu") or not is_pure_loss(step.loss) or not step.is_plain_update():
+        return None
+    calls: list[Callable[[], tuple[Tensor, list[Tensor]]]] = []
+    read: list[Tensor] = []
+    current: list[Tensor] = []
+    for data, targets, inputs in samples:
+        found = step.ready(data, targets, inputs)
+        if found is None or (data is not None and data._seen):
+            return None
+        layout, values, current = found
+        arguments = [*values, *current, *layout.tensors]
+
+        def call(
+            forward: Any = layout.function, arguments: Any = arguments, targets: Any = targets
+        ) -> tuple[Tensor, list[Tensor]]:
+            loss: Tensor = step.loss(forward(*arguments), *targets)
+            return loss.reshape(()), []
+
+        calls.append(call)
+        read += [*values, *targets]
+    try:
+        optimiser_options(step.optimiser, current)
+        if TapeTraining(current, calls[:1]).numbers * len(calls) > MOST_COMPUTED:
+            return None
+        return _Taped(step, current, read, TapeTraining(current, calls))
+    except NotRecordedError:
+        return None
 
 
 def _mark(step: TrainingStep, weights: Sequence[Tensor]) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
+import edgewise.epochs
 from edgewise import F, Program, R, training_step
 from edgewise.inputs.errors import BadInput
 
@@ -11,6 +12,14 @@ XOR = Program([(R.xor[1, 8] <= R.xy[8, 2]) | [F.tanh], R.xor / 0 | [F.tanh]])
 X = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 Y = torch.tensor([0.0, 1.0, 1.0, 0.0])
 SAMPLES = [(None, y, {"xy": x}) for x, y in zip(X.split(1), Y.split(1), strict=True)]
+
+
+@pytest.fixture(autouse=True, params=["tape", "compiled"])
+def way(request, monkeypatch):
+    """How epochs are computed."""
+    if request.param == "compiled":
+        monkeypatch.setattr(edgewise.epochs, "_taped", lambda *_: None)
+    return request.param
 
 
 def pair(make=lambda weights: torch.optim.SGD(weights, lr=0.1), loss=mse_loss):
@@ -45,18 +54,21 @@ OPTIMISERS = {
     "momentum": lambda w: torch.optim.SGD(w, lr=0.1, momentum=0.9),
     "weight decay": lambda w: torch.optim.SGD(w, lr=0.1, weight_decay=0.1),
     "adam": lambda w: torch.optim.Adam(w, lr=0.1),
+    "adamw": lambda w: torch.optim.AdamW(w, lr=0.1, betas=(0.8, 0.9), maximize=True),
+    "rmsprop": lambda w: torch.optim.RMSprop(w, lr=0.01),
     "two groups": lambda w: torch.optim.SGD([{"params": [p]} for p in w], lr=0.1),
 }
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_an_epoch_is_the_plain_loop(name):
+def test_an_epoch_is_the_plain_loop(name, way):
     (one, _, step), (two, other, _) = pair(OPTIMISERS[name])
     epoch = step.epoch(SAMPLES)
     for _ in range(5):
         torch.testing.assert_close(epoch(), plain(two, other))
         assert_alike(one, two)
-    assert (epoch._ready is not None) == (name == "sgd")
+    assert (epoch._tape is not None) == (way == "tape" and name != "rmsprop")
+    assert (epoch._ready is not None) == (way == "compiled" and name == "sgd")
 
 
 def test_what_changes_between_epochs_is_seen():
@@ -100,12 +112,12 @@ def test_schedulers_and_hooks_are_called():
     assert_alike(one, two)
 
 
-def test_weights_that_a_graph_needs_are_known_to_change():
+def test_weights_that_a_graph_needs_are_known_to_change(way):
     (model, _, step), _ = pair()
     epoch = step.epoch(SAMPLES)
     for _ in range(4):
         epoch()
-    assert epoch._ready is not None
+    assert (epoch._tape if way == "tape" else epoch._ready) is not None
     out = model(xy=X[3:])
     epoch()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -124,6 +136,40 @@ def test_a_loss_of_the_user_is_looked_at_every_time():
         factor[0] = 1.0 if k < 4 else 3.0
         torch.testing.assert_close(epoch(), plain(two, other, loss))
     assert_alike(one, two)
+
+
+def test_samples_that_change_in_place_are_read_again():
+    (one, _, step), (two, other, _) = pair(OPTIMISERS["adam"])
+    inputs = [(None, y.clone(), {"xy": x["xy"].clone()}) for _, y, x in SAMPLES]
+    epoch = step.epoch(inputs)
+    for k in range(6):
+        if k == 3:
+            inputs[1][1].add_(1)
+        if k == 4:
+            inputs[2][2]["xy"].mul_(0.5)
+        losses = []
+        for _, y, x in inputs:
+            other.zero_grad()
+            value = mse_loss(two(**x), y)
+            value.backward()
+            other.step()
+            losses.append(value.detach())
+        torch.testing.assert_close(epoch(), torch.stack(losses))
+    assert_alike(one, two)
+
+
+def test_the_state_of_the_optimiser_is_that_of_torch():
+    (one, mine, step), (two, other, _) = pair(OPTIMISERS["adam"])
+    epoch = step.epoch(SAMPLES)
+    for _ in range(3):
+        epoch()
+        plain(two, other)
+    step(None, SAMPLES[0][1], **SAMPLES[0][2])
+    other.zero_grad()
+    mse_loss(two(**SAMPLES[0][2]), SAMPLES[0][1]).backward()
+    other.step()
+    assert_alike(one, two)
+    torch.testing.assert_close(mine.state_dict()["state"], other.state_dict()["state"])
 
 
 @pytest.mark.parametrize("sample", [3, (), (torch.ones(1), torch.ones(1)), "ab"])

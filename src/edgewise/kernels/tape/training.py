@@ -72,8 +72,8 @@ class TapeTraining:
         self.work = tape.array(self.weights[0].detach().numpy().dtype)
         code = np.array(lines, np.int64).reshape(-1, WIDTH)
         self.tape = code, np.concatenate(steps), tape.index
-        self._numbers = computed_numbers(code, self.tape[1])
-        self._constants = tape.known_constants() if self._numbers <= MOST_COMPUTED else None
+        self.numbers = computed_numbers(code, self.tape[1])
+        self._constants = tape.known_constants() if self.numbers <= MOST_COMPUTED else None
         self._machine: MachineCode | None = None
         self._epochs = 0
         self.parts = np.array(parts, np.int64).reshape(-1, 4)
@@ -205,8 +205,8 @@ class TapeTraining:
     def _functions(self, epochs: int) -> np.ndarray:
         """Machine code of samples, once they ran for half as long as it takes to compile them."""
         self._epochs += epochs
-        cost = self._epochs * (READ * len(self.tape[1]) + self._numbers)
-        if self._machine is None and cost >= WORTH * self._numbers and self._constants is not None:
+        cost = self._epochs * (READ * len(self.tape[1]) + self.numbers)
+        if self._machine is None and cost >= WORTH * self.numbers and self._constants is not None:
             self._machine = self._compiled(self._constants)
         return NO_FUNCTIONS if self._machine is None else self._machine.addresses
 
@@ -270,11 +270,16 @@ class TapeTraining:
 
     def gradients(self, sample: int) -> dict[int, Tensor]:
         """Those that a sample had when it was last computed, by the number of the weight."""
+        sample %= len(self.shown)
         parts = self.parts[self.starts[sample, 1] : self.starts[sample + 1, 1]].tolist()
         return {
             at: torch.from_numpy(self.work[g : g + n].copy()).reshape(self.weights[at].shape)
             for _, n, g, at in parts
         }
+
+    def last_losses(self) -> Tensor:
+        """Those of all samples when they were last computed."""
+        return torch.from_numpy(self.work[self.losses])
 
     def values(self, sample: int) -> list[Tensor]:
         """What a sample showed when it was last computed."""
