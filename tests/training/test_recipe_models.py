@@ -107,3 +107,34 @@ def test_an_encoder_hears_both_sides():
     other[0, 8] = 4 + (other[0, 8] - 3) % 16
     changed = (model(token) - model(other)).abs().amax(-1)[0] > 1e-12
     assert changed.tolist() == [False] * 6 + [True] * 3  # two layers reach two places
+
+
+OTHERS = {
+    "aggregation": {"aggregation": "sum", "graph": "per_head(window(2), causal())"},
+    "rows without keys": {"graph": "full() - window(1)"},
+}
+
+
+@pytest.mark.parametrize("options", OTHERS.values(), ids=OTHERS)
+def test_models_without_a_cache_are_decoded_by_recomputing(options):
+    sizes = {"layers": 1, "heads": 2, "size": 8, "positions": "sinusoidal", **options}
+    model = Translator(hidden=8, **sizes).build(20, Sizes(longest=6), 0).double().eval()
+    source, lengths = tokens(3, 5), torch.tensor([5, 2, 4])
+    found = model.translate(source, lengths, start=START, stop=STOP, beams=1, alpha=1.0)
+    given = torch.cat([torch.full((3, 1), START), found[:, :-1]], 1)
+    before = (found == STOP).cumsum(1) - (found == STOP).int() == 0
+    likeliest = model(source, lengths, given).argmax(-1)
+    assert torch.equal(likeliest[before], found[before])
+
+
+@pytest.mark.parametrize("graph", ["window(2)", "full() - window(1)"])
+@pytest.mark.parametrize("aggregation", ["sum", "mean", "max"])
+def test_padding_does_not_change_an_aggregation(aggregation, graph):
+    """Of keys that are padding alone too, without a norm after which nothing is large."""
+    options = {**SMALL, "aggregation": aggregation, "graph": graph, "norm": "none"}
+    model = Classifier(**options).build(20, Sizes(longest=9, classes=3), 0).double().eval()
+    token, lengths = tokens(3, 9), torch.tensor([9, 4, 1])
+    out = model(token, lengths)
+    for row, length in enumerate(lengths.tolist()):
+        alone = model(token[row : row + 1, :length], lengths[row : row + 1])
+        torch.testing.assert_close(out[row], alone[0])

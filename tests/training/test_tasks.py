@@ -5,7 +5,7 @@ import json
 import pytest
 from test_loop import measures, ran
 
-from edgewise import training
+from edgewise import training, zoo
 
 FILMS = [
     {"a": f"a {w} film", "b": f"number {i}", "label": w}
@@ -114,4 +114,33 @@ def test_a_task_from_its_data_to_its_end(task, tmp_path):
     if task == "translation":
         assert end.values["alpha"] in (0.6, 1)
         assert 0 <= end.values["validation bleu"] <= 100
-        assert len((tmp_path / "run" / "translations.txt").read_text().split("\n")) == 3
+        written = (tmp_path / "run" / "translations.txt").read_text().split("\n")[:-1]
+        assert len(written) == 2
+        run = zoo.from_pretrained(tmp_path / "run")  # with the penalty that was best
+        assert run.table["objective"]["alpha"] == end.values["alpha"]
+        sources, _ = zip(*recipe.data.read(tmp_path).texts["validation"], strict=True)
+        assert [" ".join(text.splitlines()) for text in run.translate(list(sources))] == written
+
+
+def test_a_run_that_did_not_end_translates_by_the_first_of_several_penalties(tmp_path):
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    (tmp_path / "recipe.toml").write_text(TASKS["translation"] + TRAINING)
+    events = training.train(training.load(tmp_path / "recipe.toml"), tmp_path / "run")
+    while next(events).step < 4:
+        pass
+    events.close()
+    (text,) = zoo.from_pretrained(tmp_path / "run").translate(["a dog"])
+    assert isinstance(text, str)
+
+
+@pytest.mark.parametrize("option", ['aggregation = "sum"', 'graph = "full() - window(1)"'])
+def test_a_language_model_without_a_cache_generates(option, tmp_path):
+    rows = "".join(json.dumps(row) + "\n" for row in FILMS)
+    (tmp_path / "films.jsonl").write_text(rows)
+    text = TASKS["causal"].replace("layers = 1", f"layers = 1\n{option}")
+    (tmp_path / "recipe.toml").write_text(text + TRAINING)
+    ran(training.load(tmp_path / "recipe.toml"), tmp_path / "run")
+    run = zoo.from_pretrained(tmp_path / "run")
+    found = run.generate("a f", most=3)
+    assert len(found) == 3
+    assert run.generate("a f" + found[:1], most=2) == found[1:]

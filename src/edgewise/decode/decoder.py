@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -129,19 +129,54 @@ class RecomputingDecoder:
         return self.capacity - (0 if self.tokens is None else self.tokens.shape[1])
 
 
+class FittingDecoder:
+    """With a cache where the rules of the model allow one, otherwise as `others` says.
+
+    Which it is shows with the first tokens, as rules are planned for the shapes of inputs.
+    """
+
+    def __init__(self, cached: Callable[[], Decoder], others: Callable[[], Decoder]) -> None:
+        self._others = others
+        self._begun = False
+        try:
+            self.decoder = cached()
+        except CannotGrow:
+            self.decoder = others()
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        try:
+            scores = self.decoder(tokens)
+        except CannotGrow:
+            if self._begun:
+                raise
+            self.decoder = self._others()
+            scores = self.decoder(tokens)
+        self._begun = True
+        return scores
+
+    def take(self, samples: Tensor) -> None:
+        self.decoder.take(samples)
+
+    @property
+    def remaining(self) -> int:
+        return self.decoder.remaining
+
+
 def decoder_of(model: Model, token: str, capacity: int, **fixed: InputLike) -> Decoder:
     """With a cache where the rules of the model allow one, otherwise by recomputing all tokens.
 
+    >>> import torch
     >>> from edgewise import R, zoo
+    >>> from edgewise.decode import greedy
     >>> config = zoo.gpt2.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=1, length=16)
     >>> model = zoo.gpt2.program(config).compile(R.logits, seed=0).eval()
-    >>> type(decoder_of(model, "token", 16)).__name__
-    'CachedDecoder'
+    >>> greedy(decoder_of(model, "token", 16), torch.tensor([[1, 2]]), most=3).shape
+    torch.Size([1, 3])
     """
-    try:
-        return CachedDecoder(model.growing(capacity, **fixed), token)
-    except CannotGrow:
-        return RecomputingDecoder(model, token, capacity, **fixed)
+    return FittingDecoder(
+        lambda: CachedDecoder(model.growing(capacity, **fixed), token),
+        lambda: RecomputingDecoder(model, token, capacity, **fixed),
+    )
 
 
 def checked_prompt(decoder: Decoder, prompt: Any, most: int, stop: Stop) -> Tensor:

@@ -348,6 +348,7 @@ class _TrainingRun:
             if isinstance(value, list):
                 lines = [" ".join(line.splitlines()) for line in value]  # one for each example
                 write(self.out / f"{name}.txt", "".join(f"{line}\n" for line in lines).encode())
+        model_files.choose(self.out, final)
         return {name: value for name, value in final.items() if not isinstance(value, list)}
 
     def _summary(self, log: Logs, final: dict[str, Any]) -> dict[str, Any]:

@@ -73,6 +73,15 @@ def describe(out: Path, recipe: Recipe, corpus: Any, model: Model) -> None:
     write_card(out)
 
 
+def choose(out: Path, found: Mapping[str, Any]) -> None:
+    """Write which of several options of the objective the end of a run has found best."""
+    config = _config(out)
+    chosen = {name: found[name] for name in config["objective"] if name in found}
+    if chosen:
+        config["objective"] |= chosen
+        write(out / CONFIG, (json.dumps(config, indent=1, ensure_ascii=False) + "\n").encode())
+
+
 def write_model(
     out: Path, config: Mapping[str, Any], model: Model, tokenizer: Any, step: int
 ) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +16,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from edgewise.data.trees import DependencyTree
-from edgewise.decode.decoder import Decoder, checked_integer
+from edgewise.decode.decoder import Decoder, FittingDecoder, checked_integer
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs.checks import integer
-from edgewise.grow.axes import CannotGrow
 from edgewise.inputs.kinds import numbers
 from edgewise.language import nodes
 from edgewise.module import Model
@@ -163,10 +162,10 @@ class Run(Pretrained):
 
     def decoder(self, read: int, most: int) -> tuple[Decoder, int]:
         """Cached rows while all tokens fit; beyond, the last tokens predict the next."""
-        if read + most <= self.config.length:
-            with suppress(CannotGrow):
-                return super().decoder(read, most)
-        return WindowDecoder(self.model, self.config.length), most
+        window = partial(WindowDecoder, self.model, self.config.length)
+        if read + most > self.config.length:
+            return window(), most
+        return FittingDecoder(lambda: super(Run, self).decoder(read, most)[0], window), most
 
     def check_prompt(self, prompt: str) -> None:
         """Tokens after the context are predicted from as many tokens as the context has."""
@@ -194,7 +193,9 @@ class Run(Pretrained):
             checked_integer(most, "most", 1)
         how = {"beams": self.table["objective"].get("beams", 5) if beams is None else beams}
         start, stop = (self.table["tokens"][name] for name in ("start", "end"))
-        how |= {"alpha": self.table["objective"].get("alpha", 1.0), "start": start, "stop": stop}
+        alpha = self.table["objective"].get("alpha", 1.0)
+        alpha = alpha[0] if isinstance(alpha, list) else alpha  # several, of a run that did not end
+        how |= {"alpha": alpha, "start": start, "stop": stop}
         rows = [[*row, stop] for row in self.rows(texts)]
         found: list[str] = [""] * len(rows)
         with torch.inference_mode():

@@ -276,20 +276,21 @@ def _aggregated(
     heads_ = tuple(key for key in keys if key in value.terms)
     found = R[f"{y.relation}{AGGREGATED}"](*heads_, *rows)
     count = R[f"{y.relation}_count"](*rows)
-    padded, mean = REAL_KEY in scores, config.aggregation == "mean"
+    padded, kind = REAL_KEY in scores, config.aggregation
     out: Expression = found
     made: Statements = []
-    if config.aggregation == "max":
+    if kind == "max":
         low = F.reverse(R.mask(V.J))[FAR].fixed()
         made = [(found <= (value + low if padded else value, *row, *where)) | [F.max_agg]]
-    elif mean and not padded:
+    elif kind == "mean" and not padded:
         made = [(found <= (value, *row, *where)) | [F.avg_agg]]
     else:
         total = (R.mask(V.J), value) if padded else (value,)
         made = [(found <= (*total, *row, *where)) | [F.product]]
-    if mean and padded:
+    if kind != "sum" and padded:  # 0, where all keys are padding
         made.append(count <= (R.mask(V.J), *row, *where))
-        out = F.inverse(F.clamp(1, MOST)(count)) * found
+        share = F.clamp(0, 1)(count) if kind == "max" else F.inverse(F.clamp(1, MOST)(count))
+        out = share * found
     return [*made, y(*keys, V.I) <= (out, _row(x), *_others(keys, heads_))]
 
 
