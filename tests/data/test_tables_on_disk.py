@@ -228,6 +228,43 @@ def test_what_is_no_table_of_keys_is_refused(table, options, error, says):
         data.on_disk({"e": table}, **options)
 
 
+head, half = R.out(X), R.special.fn(lambda x: x // 2)
+APART = {  # literals that share no variable with those of a table, or have none
+    "a constant, and a negated atom": head <= (R.a(Y), R.n(1), R.m(X), ~R.x(Y)),
+    "negated constants": head <= (R.a(0), R.m(X), ~R.x(1), ~R.x(3)),
+    "a negated constant that holds": head <= (R.m(X), ~R.x(2)),
+    "a constant beside a negated one": head <= (R.m(X), R.n(0), ~R.x(1)),
+    "all that a function reads": head <= (R.m(X), R._n(Y), half(Y, Z)),
+    "a head without keys": R.out <= (R._n(X), half(X, Z)),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+@pytest.mark.parametrize("on_disk", ["x", "n", "m", "ax", "amnx"])
+def test_literals_that_share_no_variable_with_a_table(name, on_disk):
+    rule = APART[name]
+    read = {literal.relation for literal in rule.body if isinstance(literal, nodes.Atom)}
+    keys = {"a": [0], "m": [3, 5, 6], "n": [0, 1], "x": [2]}
+    values = {"a": [0.5], "m": [0.5, 0.5, 0.5]}
+    facts = [
+        R[table](key)[0.5] if table in values else R[table](key)
+        for table in sorted(read)
+        for key in keys[table]
+    ]
+    tables = {}
+    for table in read & set(on_disk):
+        columns = {"k": keys[table]} | ({"v": values[table]} if table in values else {})
+        tables[table] = data.on_disk({table: columns}, values="v" if table in values else ())
+    model = Program([rule]).compile(R.out)
+    grounded = model.ground(facts=[f for f in facts if f.relation not in tables], **tables)
+    solved = Program([rule]).solve(facts)
+    expected = solved[rule.head] if rule.head.terms else {R.out: solved[R.out]}
+    found = model.rows(grounded)
+    assert {atom: value.item() for atom, value in found.items()} == pytest.approx(
+        {atom: value.item() for atom, value in expected.items()}
+    )
+
+
 def test_an_empty_table_is_a_relation_without_rows():
     empty = data.on_disk(duckdb.sql("SELECT 1 AS a, 2 AS b WHERE false"))
     words = data.on_disk(duckdb.sql("SELECT 'x' AS a WHERE false"))

@@ -92,7 +92,8 @@ class JoinWriter:
         shown += [f"a{at}.file_row_number AS r{at}" for at in self.join.read]
         distinct = any(not a.places.keys() <= set(self.join.needed) for a in self.atoms)
         text = f"SELECT {'DISTINCT ' if distinct and shown else ''}{', '.join(shown) or '1 AS one'}"
-        text += f" FROM {', '.join(f'{atom.source} AS {atom.alias}' for atom in self.atoms)}"
+        if self.atoms:  # not only conditions without variables
+            text += f" FROM {', '.join(f'{atom.source} AS {atom.alias}' for atom in self.atoms)}"
         return f"{text} WHERE {' AND '.join(where)}" if where else text
 
     @property

@@ -96,10 +96,10 @@ class TableJoin:
     read: tuple[int, ...]
 
     @property
-    def table(self) -> DiskTable:
-        """The table that may hold least."""
+    def table(self) -> DiskTable | None:
+        """One of the tables on disk; None if only literals that are left read some."""
         every = (index for _, index in (*self.atoms.values(), *self.negated.values()))
-        return next(index.table for index in every if isinstance(index, KeysOnDisk))
+        return next((index.table for index in every if isinstance(index, KeysOnDisk)), None)
 
 
 def split(

@@ -150,7 +150,8 @@ class Joiner:
         step, visible = self.steps[number], self.visible
         if set(bindings.columns) <= set(visible) or not set(visible) <= step.needs:
             return bindings.where(self._holds(bindings, number)).only(visible)
-        owner, order, first, counts = _grouped([bindings.columns[name] for name in visible])
+        own = [bindings.columns[name] for name in visible]
+        owner, order, first, counts = _grouped(own, bindings.count)
         done = torch.zeros(len(first), dtype=torch.bool)
         for _, places in _rounds(first, counts, torch.arange(len(first)), done):
             rows = places if order is None else order.index_select(0, places)
@@ -244,10 +245,10 @@ class Joiner:
         return left.index_select(0, chosen), places.index_select(0, chosen)
 
 
-def _grouped(columns: Sequence[Tensor]) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+def _grouped(columns: Sequence[Tensor], count: int) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
     """Rows grouped by their keys: the group of each in order, the order (None where they are in
-    it), and where each group begins and how many rows it has."""
-    (codes,) = pack(columns) if columns else [torch.zeros(0, dtype=torch.int64)]
+    it), and where each group begins and how many rows it has. Rows without keys are one group."""
+    (codes,) = pack(columns) if columns else [torch.zeros(count, dtype=torch.int64)]
     order = None
     if not bool((codes[1:] >= codes[:-1]).all()):
         codes, order = codes.sort(stable=True)
@@ -275,7 +276,7 @@ def _different(bindings: Bindings, sort: bool) -> tuple[Bindings, Tensor | None]
         return bindings.take(mine), first.index_select(0, codes)
     if not sort:
         return bindings, None
-    owner, order, first, _ = _grouped(columns)
+    owner, order, first, _ = _grouped(columns, bindings.count)
     if order is None:
         return bindings.take(first), owner
     which = torch.empty_like(owner).index_copy_(0, order, owner)

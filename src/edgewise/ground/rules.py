@@ -259,13 +259,14 @@ class Grounder:
         if not any(isinstance(index, KeysOnDisk) for index in indices.values()):
             return None
         join, rest = split_body(body, indices, terms)
-        if not join.atoms:
+        table = join.table
+        if table is None:
             return None
 
         def extend(at: int, found: Bindings) -> Bindings:
             return self.extended(body, at, found, budget)
 
-        with join.table.joined(join) as found:
+        with table.joined(join) as found:
             if not rest:
                 budget.check(found.count)
                 return found.all()
