@@ -284,7 +284,8 @@ class EdgewiseWarning(Diagnostic, UserWarning):
 
 
 def raise_all(errors: Sequence[EdgewiseError]) -> None:
-    """Raise the errors of one stage: none, one, or several together."""
+    """Raise the errors of one stage: none, one, or several together; the same one once."""
+    errors = list({str(error): error for error in errors}.values())
     if len(errors) == 1:
         raise errors[0]
     if errors:

@@ -306,3 +306,10 @@ def test_a_table_of_molecules_has_a_column_of_them():
     pytest.importorskip("rdkit")
     with pytest.raises(EdgewiseError, match=r"table\[\"smiles\"\]"):
         data.molecules(pandas.DataFrame({"smiles": ["CC", "CO"]}))
+
+
+def test_the_same_error_is_told_once():
+    table = data.table("t", keys=["id"], values=["x"])
+    with pytest.raises(EdgewiseError) as caught:
+        data.read({"t": {"id": [1], "x": ["a"]}}, data.Schema(a=table, b=table))
+    assert len(caught.value.errors) == 1

@@ -110,6 +110,8 @@ BAD = {
     "3 rows, `x` has 12": {"y": np.zeros(3, dtype=np.int64)},
     "not between nodes": {"edge_index": np.array([[0], [12]])},
     "not of nodes": {"train": np.array([99])},
+    "test part and the train part share 2 nodes": {"test": np.array([4, 6, 8])},
+    "validation part and the train part share 1 node": {"val": np.arange(12) == 0},
 }
 
 

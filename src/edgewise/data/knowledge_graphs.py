@@ -11,7 +11,7 @@ import torch
 from edgewise.data.dataset import Dataset, as_numbers
 from edgewise.data.errors import BadSchema
 from edgewise.data.lines import bad_line, lines_of
-from edgewise.errors import caller
+from edgewise.errors import caller, counted
 from edgewise.inputs.kinds import rows
 
 Triple = tuple[str, str, str]
@@ -75,7 +75,7 @@ def parsed(path: str | Path, lines: Iterable[tuple[int, str]]) -> list[Triple]:
         fields = [field.strip() for field in line.split("\t")]
         if len(fields) != 3 or not all(fields):
             what = f"{len(fields)} fields, some of them empty" if len(fields) == 3 else None
-            what = what or f"{len(fields)} fields, not 3"
+            what = what or f"{counted(len(fields), 'field')}, not 3"
             help = "a line is head, relation and tail, separated by tabs"
             raise bad_line(path, number, line, what, help)
         found.append((fields[0], fields[1], fields[2]))

@@ -20,6 +20,7 @@ import torch
 
 from edgewise.data.dataset import Dataset, as_numbers
 from edgewise.data.lines import bad_line, lines_of
+from edgewise.errors import counted
 from edgewise.graphs import syntax
 from edgewise.graphs.drawing import require_package
 from edgewise.inputs.kinds import ragged, rows
@@ -129,7 +130,7 @@ def _add(sentence: DependencyTree, path: str | Path, number: int, line: str, hea
     """Add the word of a line; whether it has one."""
     fields = line.split("\t")
     if len(fields) != FIELDS:
-        what = f"{len(fields)} fields, not {FIELDS}"
+        what = f"{counted(len(fields), 'field')}, not {FIELDS}"
         raise bad_line(path, number, line, what, "fields are separated by tabs")
     if OTHER.fullmatch(fields[0]):
         return False

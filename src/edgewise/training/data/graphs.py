@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from edgewise.data.encodings import degrees, laplacian, random_walk
+from edgewise.errors import counted
 from edgewise.training.data.files import bad, lines_of, text_of
 from edgewise.training.data.graph_corpus import GRAPH, NODE, Graph, GraphCorpus
 from edgewise.training.data.samples import is_samples, read_samples
@@ -169,13 +170,18 @@ def _one_graph(arrays: Arrays, path: Path) -> GraphCorpus:
     y = _take(arrays, "y", path)
     if y.shape[:1] != (len(x),):
         raise bad(f"`y` has {len(y):,} rows, `x` has {len(x):,}", path, "give one for each node")
-    parts = {}
+    parts: dict[str, Tensor] = {}
     for name, part in PARTS.items():
         if name in arrays:
             index = torch.from_numpy(arrays[name])
             index = index.nonzero()[:, 0] if index.dtype == torch.bool else index.long()
             if not len(index) or int(index.min()) < 0 or int(index.max()) >= len(x):
                 raise bad(f"`{name}` is empty or not of nodes", path, "give numbers of nodes")
+            for other, before in parts.items():
+                shared = int(torch.isin(index, before).sum())
+                if shared:
+                    what = f"the {part} part and the {other} part share {counted(shared, 'node')}"
+                    raise bad(what, path, "give every node to one part")
             parts[part] = index
     target, labels = targets(y)
     return GraphCorpus([Graph(x, distinct(edge))], target, NODE, parts, labels)
