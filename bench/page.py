@@ -18,8 +18,8 @@ MODELS = {
     "rgcn": "R-GCN, 128 relations",
 }
 SHOWN = ["attention_gpu", "attention_gpu_checks", "attention_sweep", "attention_terms_gpu",
-         "encoder_torch", "gnn_gpu", "gnn_pyg", "gpt_step", "graph_attention_cpu", "hf_long",
-         "no_cliff", "pyneuralogic", "random_graph_cpu", "recurrences", "window_cpu"]  # fmt: skip
+         "encoder_torch", "flash_gpu_checks", "gnn_gpu", "gnn_pyg", "gpt_step", "graph_attention_cpu", "hf_long",
+         "no_cliff", "pyneuralogic", "random_graph_cpu", "recurrences", "tune_blocks_gpu", "window_cpu"]  # fmt: skip
 
 
 def kept(name):
@@ -130,6 +130,31 @@ def networks():
     return table(("layer", "nodes", "edges", "times, forward", "times, both"), *rows)
 
 
+def flash():
+    """FlashAttention 4 as a kernel of ours beside our other kernel and its own function."""
+    rows = []
+    for row in results("flash_gpu_checks")["times"]:
+        other = next(name for name in ("dense", "triton_blocks") if name in row)
+        times = [f"{row[name][0]:.3g} / {row[name][1]:.3g} ms" for name in (other, "flash4", "fa4")]
+        rows.append((row["cell"], row["chosen"], f"{other} {times[0]}", *times[1:]))
+    return table(("", "chosen", "without it", "flash4", "its own function"), *rows)
+
+
+def precisions():
+    """Passes of the block kernels in float32, in sums of one thread and in three parts of TF32."""
+    best = {}
+    for row in results("tune_blocks_gpu"):
+        if row["kind"] == "float32" and "ms" in row:
+            key = (row["d"], row["step"], row["setting"][-1])
+            best[key] = min(best.get(key, row["ms"]), row["ms"])
+    rows = []
+    for d in (64, 96, 128, 256):
+        steps = [[best[d, step, kind] for kind in ("ieee", "tf32x3")]
+                 for step in ("forward", "rows", "columns")]  # fmt: skip
+        rows.append((d, *(f"{one:.3g} → {three:.3g} ms" for one, three in steps)))
+    return table(("features", "forward", "gradients of q", "gradients of k and v"), *rows)
+
+
 def models():
     """Whole models on a GPU, beside torch and Hugging Face."""
     rows = []
@@ -225,5 +250,5 @@ def _list(items):
 TABLES = {
     "against": against, "bounds": bounds, "graphs": graphs, "processor": processor,
     "networks": networks, "models": models, "cliffs": cliffs, "runs": runs,
-    "recurrences": recurrences, "small": small,
+    "recurrences": recurrences, "small": small, "flash": flash, "precisions": precisions,
 }  # fmt: skip
