@@ -18,8 +18,9 @@ MODELS = {
     "rgcn": "R-GCN, 128 relations",
 }
 SHOWN = ["attention_gpu", "attention_gpu_checks", "attention_sweep", "attention_terms_gpu",
-         "encoder_torch", "flash_gpu_checks", "gnn_gpu", "gnn_pyg", "gpt_step", "graph_attention_cpu", "hf_long",
-         "no_cliff", "pyneuralogic", "random_graph_cpu", "recurrences", "tune_blocks_gpu", "window_cpu"]  # fmt: skip
+         "encoder_torch", "flash_gpu_checks", "gnn_gpu", "gnn_pyg", "gpt_step",
+         "graph_attention_cpu", "hf_long", "no_cliff", "pyneuralogic", "random_graph_cpu",
+         "recurrences", "tune_blocks_gpu", "window_cpu"]  # fmt: skip
 
 
 def kept(name):
