@@ -26,6 +26,7 @@ OF_EACH |= {"_safe_softmax"}
 VIEWS = {"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "permute"}
 VIEWS |= {"expand", "__getitem__", "split", "unbind", "chunk", "narrow", "to", "expand_as"}
 VIEWS |= {"split_with_sizes"}
+INTEGERS = {torch.bool, torch.int32, torch.int64}
 MANY = 1 << 14
 _KNOWN: dict[Any, Any] = {}  # what functions gave for other tensors of the same shapes
 
@@ -159,6 +160,18 @@ def _reordered(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tens
     return described(tuple([shape[axis] for axis in order]), x.dtype)
 
 
+def _moved(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """One axis in another place."""
+    x, *axes = args
+    rank = x.ndim
+    known = len(axes) == 2 and all(type(axis) is int and -rank <= axis < rank for axis in axes)
+    if kwargs or not known:
+        return None
+    shape = list(x.shape)
+    shape.insert(axes[1] % rank, shape.pop(axes[0]))
+    return described(tuple(shape), x.dtype)
+
+
 def _order(name: str, rank: int, axes: Sequence[int]) -> list[int]:
     """What `transpose` or `permute` makes of the axes."""
     order = list(range(rank))
@@ -170,10 +183,13 @@ def _order(name: str, rank: int, axes: Sequence[int]) -> list[int]:
 
 
 def _of_each(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """A result with the shape in which all tensors meet, if they have one precision."""
+    """A result with the shape in which all tensors meet, if those of floats have one precision:
+    integers beside them are converted to it."""
     tensors = [a.like if type(a) is Symbol else a for a in args if isinstance(a, Tensor)]
     first = tensors[0]
-    if not first.is_floating_point() or any(t.dtype != first.dtype for t in tensors[1:]):
+    if not first.is_floating_point():
+        return None
+    if any(t.dtype != first.dtype and t.dtype not in INTEGERS for t in tensors[1:]):
         return None
     if len(tensors) == 1:
         return described(first.shape, first.dtype)
@@ -202,7 +218,9 @@ _OF_NAMES: dict[str, Callable[..., Tensor | None]] = {
     **dict.fromkeys(("transpose", "permute"), _reordered),
     **dict.fromkeys(("index_add", "index_copy", "scatter_add"), _like_first),
     **dict.fromkeys(("matmul", "__matmul__"), _multiplied),
+    "movedim": _moved,
     "new_zeros": _new,
+    "new_full": _new,
     "cat": _concatenated,
     "sum": _summed,
     "linear": _linear,
