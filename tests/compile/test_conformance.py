@@ -13,6 +13,8 @@ from tests.reference.test_conformance import (
     with_gradient,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*idle-combination")
+
 
 class Answers:
     """One compiled model for each relation that is asked, on the same leaves."""
