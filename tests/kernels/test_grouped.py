@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.library import opcheck
 
+import edgewise.kernels.edges.index
 from edgewise import F, Program, R, V, W
 from edgewise.kernels.edges import EdgeOperation, choose, grouped_linear, grouping
 from edgewise.kernels.edges.operators import linear_by_group, outer_by_group
@@ -32,6 +33,23 @@ def test_it_is_one_product_per_row(rows, members, m, d):
         for y in (found, expected)
     )
     torch.testing.assert_close(mine, right)
+
+
+@pytest.mark.parametrize("rows", [40, 700])
+def test_members_side_by_side_are_those_one_after_another(rows, monkeypatch):
+    """Row 0, which fills members up, is not a number: it stays in its own member."""
+    x, family, _ = drawn(rows, 20, 3, 4)
+    x.data[0] = torch.nan
+    member, found = torch.arange(rows) * 7 % 19, []  # one has no rows
+    for most in (1.5, 0.0):
+        monkeypatch.setattr(edgewise.kernels.edges.index, "MOST_PADDED", most)
+        groups = grouping(member, 20)
+        assert (groups.padded is None) == (most == 0)
+        out = grouped_linear(x, family, groups)
+        found.append((out, *torch.autograd.grad(out.square().sum(), (x, family))))
+    for mine, other in zip(*found, strict=True):
+        torch.testing.assert_close(mine, other, equal_nan=True)
+    assert found[0][2].isfinite().flatten(1).all(1).tolist() == [n != 0 for n in range(20)]
 
 
 def test_gradients_of_gradients():

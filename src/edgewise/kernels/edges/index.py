@@ -21,6 +21,8 @@ MOST = 512  # edges of a piece: to add up two of them costs little beside readin
 LONG, PIECES = 4, 1024  # or so many times the mean, if that still makes so many pieces
 SMALL = 2**31  # numbers below it are int32
 TILE = 64  # rows of one product on a GPU
+MANY = 512  # rows of a member that are worth a product of their own
+MOST_PADDED = 1.5  # times the rows, where members are multiplied together
 CHUNK = 4096  # rows that are summed into one part of a weight's gradient
 
 
@@ -310,6 +312,26 @@ class Grouping:
         """Where each row is in `order`."""
         numbers = torch.arange(len(self.order), dtype=self.order.dtype, device=self.order.device)
         return torch.empty_like(numbers).scatter_(0, self.order.long(), numbers)
+
+    @cached_property
+    def padded(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Rows of members side by side, (members, width), where each row is among them, and which
+        of them are padding; None where most would be, or members have enough rows by themselves.
+
+        >>> rows, places, padding = grouping(torch.tensor([1, 0, 1]), 2).padded
+        >>> rows.tolist(), places.tolist(), padding.tolist()
+        ([[1, 0], [0, 2]], [2, 0, 3], [[False, True], [False, False]])
+        """
+        sizes, count = self.ptr.diff(), len(self.order)
+        width = int(sizes.max()) if count else 0
+        if not 0 < width <= MANY or self.members * width > MOST_PADDED * count:
+            return None
+        steps = torch.arange(width, dtype=self.ptr.dtype)
+        padding = steps >= sizes[:, None]
+        rows = self.order[(self.ptr[:-1, None] + steps).clamp(max=count - 1)]
+        places = torch.empty_like(self.order, dtype=torch.int64)
+        places[self.order.long()] = (~padding).flatten().nonzero()[:, 0]
+        return rows.masked_fill_(padding, 0), places, padding
 
     @cached_property
     def tensors(self) -> list[Tensor]:

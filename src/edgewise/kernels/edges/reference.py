@@ -86,7 +86,11 @@ def _blocks(groups: Grouping) -> Iterator[tuple[int, slice]]:
 
 
 def grouped_linear(x: Tensor, family: Tensor, groups: Grouping) -> Tensor:
-    """Products one after another, then each where its row is: to write them there is slower."""
+    """Products one after another, then each where its row is: to write them there is slower.
+    Members of few rows on a CPU are multiplied together, as if they had equally many."""
+    padded = groups.padded if x.device.type == "cpu" else None
+    if padded is not None:
+        return _linear_of_padded(x, family.mT, *padded[:2])
     found, matrices = x.new_empty(x.shape[0], family.shape[1]), family.mT
     for member, part in _blocks(groups):
         rows = x.index_select(0, groups.order[part])
@@ -94,7 +98,34 @@ def grouped_linear(x: Tensor, family: Tensor, groups: Grouping) -> Tensor:
     return found.index_select(0, groups.places)
 
 
+def _linear_of_padded(x: Tensor, matrices: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+    found = x.new_empty(*rows.shape, matrices.shape[2])
+    for part in _members(rows):
+        read = _side_by_side(x, rows[part])
+        torch.bmm(read, matrices[part], out=found[part])
+    return found.flatten(0, 1).index_select(0, places)
+
+
+def _members(rows: Tensor) -> Iterator[slice]:
+    """Some members at a time, whose rows stay in the cache."""
+    step = max(BLOCK // rows.shape[1], 1)
+    return (slice(at, at + step) for at in range(0, len(rows), step))
+
+
+def _side_by_side(x: Tensor, rows: Tensor) -> Tensor:
+    return x.index_select(0, rows.flatten()).view(*rows.shape, x.shape[1])
+
+
 def grouped_outer(y: Tensor, x: Tensor, groups: Grouping) -> Tensor:
+    padded = groups.padded if x.device.type == "cpu" else None
+    if padded is not None:
+        rows, _, padding = padded
+        out = x.new_empty(groups.members, y.shape[1], x.shape[1])
+        for part in _members(rows):
+            left = _side_by_side(y, rows[part]).masked_fill_(padding[part][..., None], 0)
+            right = _side_by_side(x, rows[part]).masked_fill_(padding[part][..., None], 0)
+            torch.bmm(left.mT, right, out=out[part])
+        return out
     out = x.new_zeros(groups.members, y.shape[1], x.shape[1])
     for member, part in _blocks(groups):
         rows = groups.order[part]
