@@ -234,8 +234,8 @@ APART = {  # literals that share no variable with those of a table, or have none
     "negated constants": head <= (R.a(0), R.m(X), ~R.x(1), ~R.x(3)),
     "a negated constant that holds": head <= (R.m(X), ~R.x(2)),
     "a constant beside a negated one": head <= (R.m(X), R.n(0), ~R.x(1)),
-    "all that a function reads": head <= (R.m(X), R._n(Y), half(Y, Z)),
-    "a head without keys": R.out <= (R._n(X), half(X, Z)),
+    "all that a function reads": head <= (R.m(X), R._x(Y), half(Y, Z)),
+    "a head without keys": R.out <= (R._x(X), half(X, Z)),
 }
 
 
