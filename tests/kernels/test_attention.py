@@ -27,7 +27,7 @@ from edgewise.graphs import (
     tree,
     window,
 )
-from edgewise.kernels.attention import IMPLEMENTATIONS, attention, case_of, choose
+from edgewise.kernels.attention import IMPLEMENTATIONS, attention, block_counts, case_of, choose
 from edgewise.kernels.attention.block_counts import count_of
 from edgewise.kernels.attention.errors import KernelRefuses
 from edgewise.scores import softcap
@@ -339,6 +339,16 @@ def test_blocks_are_counted_without_being_listed(n, m):
     ):
         for block in (32, 64, 128, 256):
             assert count_of(graph, n, m, block) == graph.blocks(n, m, block=block).count
+
+
+def test_blocks_of_large_graphs_are_counted_without_being_listed(monkeypatch):
+    """Two triangles of 40,000 tokens have 390,000 blocks of 64, but few rows of blocks."""
+    n = 80_000
+    graph = documents([n // 2, n // 2]) & causal()
+    monkeypatch.setattr(block_counts, "blocks_of", None)
+    assert count_of(graph, n, n, 64) == 2 * (625 * 626 // 2)
+    x = torch.zeros(1, 1, n, 8)
+    assert choose(case_of(x, x, x, graph)).name == "rectangles"
 
 
 def test_a_long_window_needs_little_memory():

@@ -53,8 +53,18 @@ def exactly(graph: Pattern, n: int, m: int, block: int) -> int:
 def count_of(graph: Pattern, n: int, m: int, block: int) -> int:
     """How many blocks are not empty; up to `MOST`, all sizes are found at once."""
     if (n // FINEST + 1) * (m // FINEST + 1) > MOST:
-        return blocks_of(graph, n, m, block).count
+        return exactly(graph, n, m, block)
     return int(_coarser(graph, n, m, block).sum())
+
+
+def partial_of(graph: Pattern, n: int, m: int, block: int) -> int:
+    """How many blocks have some pairs, and not all; of what is not scattered, full blocks that
+    are put together from several runs count too."""
+    if pieces_of(graph, n, m) < n:
+        tiling = tiling_of(graph, n, m, block)
+        if isinstance(tiling, Tiling):
+            return len(tiling.keys)
+    return int((~blocks_of(graph, n, m, block).full).sum())
 
 
 @cached

@@ -20,7 +20,12 @@ from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import materialised
 from edgewise.kernels.attention.autograd import row_dots
-from edgewise.kernels.attention.block_counts import at_least, blocks_of, count_of, tiling_of
+from edgewise.kernels.attention.block_counts import (
+    at_least,
+    count_of,
+    partial_of,
+    tiling_of,
+)
 from edgewise.kernels.attention.contract import (
     PAIR_TERMS,
     Case,
@@ -53,7 +58,7 @@ def refuses(case: Case) -> str | None:
     block = block_size(case)
     many = count_of(case.graph, case.n, case.m, block) * block * block > MASKS
     if many and case.graph.bitmap is None:
-        some = int((~blocks_of(case.graph, case.n, case.m, block).full).sum())
+        some = partial_of(case.graph, case.n, case.m, block)
         if some * block * block > MASKS and _kinds(case, block) * block * block > MASKS:
             return f"its {some:,} partial blocks of {block} are too different from one another"
     return case.lacks(*PAIR_TERMS)
