@@ -216,3 +216,21 @@ def test_aggregation_along_a_sparse_graph_takes_memory_for_its_pairs_only():
     steps = model.explain(x=torch.zeros(1, n, 8), stage="kernels").to_json()["kernels"]
     largest = max(s["largest"] for r in steps["relations"] for s in r["steps"])
     assert largest < 100 * n
+
+
+@pytest.mark.parametrize("model", [zoo.llama, zoo.phi], ids=["llama", "phi"])
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"heads": 2, "groups": 8}, "`heads=2` is not a multiple of `groups=8`"),
+        ({"heads": 2, "groups": 0}, "`groups=0` is not positive"),
+        ({"heads": "2", "groups": 1}, "`heads='2'` is not positive"),
+        ({"heads": 2, "groups": 2, "d": 5, "rotated": None}, "5 of `d=5` features"),
+        ({"heads": 2, "groups": 2, "d": 4, "rotated": 8}, "8 of `d=4` features"),
+    ],
+    ids=str,
+)
+def test_heads_that_cannot_share_keys_or_be_rotated_are_refused(model, sizes, message):
+    with pytest.raises(EdgewiseError, match=message) as caught:
+        model.Config(size=8, layers=1, **sizes)
+    assert caught.value.code == "bad-config"

@@ -29,7 +29,7 @@ from edgewise.graphs import causal, window
 from edgewise.language import F, Program, R, V, W, scope
 from edgewise.language.nodes import Atom, Expression, Function, Variable
 from edgewise.zoo import block, layers
-from edgewise.zoo.block import BadConfig, Edges
+from edgewise.zoo.block import BadConfig, Edges, check_positive
 from edgewise.zoo.parts import Statements, rotary, speeds
 from edgewise.zoo.rope_scaling import Scaling, scaled_rotary
 
@@ -80,6 +80,20 @@ class Config(block.Block):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_positive(self, "heads", "groups", "d")
+        if self.heads % self.groups:
+            raise BadConfig(
+                f"`heads={self.heads}` is not a multiple of `groups={self.groups}`",
+                caller(),
+                f"give a divisor, such as `groups={self.heads}`",
+            )
+        turned = self.d if self.rotated is None else self.rotated
+        if self.positions == "rotary" and (turned % 2 or not 0 < turned <= self.d):
+            raise BadConfig(
+                f"{turned} of `d={self.d}` features of a head cannot be rotated in pairs",
+                caller(),
+                "give an even number, at most `d`",
+            )
         for heads, _ in {run for edges in block.edges(self, self.layers) for run in edges}:
             if heads * self.groups % self.heads:
                 raise BadConfig(
