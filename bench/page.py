@@ -19,8 +19,8 @@ MODELS = {
 }
 SHOWN = ["attention_gpu", "attention_gpu_checks", "attention_sweep", "attention_terms_gpu",
          "encoder_torch", "flash_gpu_checks", "gnn_gpu", "gnn_pyg", "gpt_step",
-         "graph_attention_cpu", "hf_long", "no_cliff", "pyneuralogic", "random_graph_cpu",
-         "recurrences", "tune_blocks_gpu", "window_cpu"]  # fmt: skip
+         "graph_attention_cpu", "grid_gpu", "hf_long", "no_cliff", "pyneuralogic",
+         "random_graph_cpu", "recurrences", "tune_blocks_gpu", "window_cpu"]  # fmt: skip
 
 
 def kept(name):
@@ -141,6 +141,19 @@ def flash():
     return table(("", "chosen", "without it", "flash4", "its own function"), *rows)
 
 
+def grid():
+    """The cells of the grid that were run, beside every peer."""
+    rows = []
+    for row in results("grid_gpu").values():
+        if row["done"]:
+            times = [f"{row[who]['forward']:.3g} / {row[who]['both']:.3g} ms" if who in row else ""
+                     for who in ("ours", "sdpa", "flex", "flex_flash", "fa4")]  # fmt: skip
+            best = (marked(row[f"{way}_times_best"], 1) for way in ("forward", "both"))
+            rows.append((row["cell"], row["kernel"], *times, " / ".join(best)))
+    head = ("", "kernel", "Edgewise", "SDPA", "FlexAttention", "FlexAttention on FA4", "FA4")
+    return table((*head, "times the best peer"), *rows)
+
+
 def precisions():
     """Passes of the block kernels in float32, in sums of one thread and in three parts of TF32."""
     best = {}
@@ -251,5 +264,6 @@ def _list(items):
 TABLES = {
     "against": against, "bounds": bounds, "graphs": graphs, "processor": processor,
     "networks": networks, "models": models, "cliffs": cliffs, "runs": runs,
-    "recurrences": recurrences, "small": small, "flash": flash, "precisions": precisions,
+    "recurrences": recurrences, "small": small, "flash": flash, "grid": grid,
+    "precisions": precisions,
 }  # fmt: skip

@@ -108,7 +108,7 @@ def filled(page: str) -> str:
     """The page with its tables."""
     for name, table in TABLES.items():
         mark = f"<!-- {name} -->"
-        page = re.sub(rf"({mark}\n\n).*?(\n\n|\n*\Z)", rf"\1{table()}\2", page, flags=re.S)
+        page = re.sub(rf"{mark}\n(?:\n(?:\|.*\n)+)?", f"{mark}\n\n{table()}\n", page)
     return page
 
 
