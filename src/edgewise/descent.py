@@ -22,7 +22,7 @@ from edgewise.module import Data, Model
 from edgewise.physical.gradients import Gradients, NotCompiledError
 from edgewise.physical.output import Outputs
 from edgewise.physical.plan import PhysicalPlan
-from edgewise.physical.scan import scan_levels
+from edgewise.physical.recursion.scan import scan_levels
 from edgewise.physical.tracing import autocasts
 
 Loss = Callable[..., Tensor]

@@ -9,8 +9,8 @@ from edgewise.ground.colour_refinement import Lifting
 from edgewise.ground.embeddings import stacked
 from edgewise.passes import GROUND, ON_RULES, Pass
 from edgewise.physical.passes import ON_GRAPH
-from edgewise.physical.scan import NAME as SCAN
-from edgewise.physical.scan import scanned
+from edgewise.physical.recursion.scan import NAME as SCAN
+from edgewise.physical.recursion.scan import scanned
 
 
 class UnknownPass(EdgewiseError):

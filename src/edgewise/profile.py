@@ -17,10 +17,10 @@ from torch.fx.node import map_arg
 
 from edgewise.physical.attention.relational import RelationalStep
 from edgewise.physical.attention.step import AttentionStep
-from edgewise.physical.levels import Levels
 from edgewise.physical.lowering import PlanStep
 from edgewise.physical.plan import PhysicalPlan, run_node
-from edgewise.physical.rounds import Rounds
+from edgewise.physical.recursion.levels import Levels
+from edgewise.physical.recursion.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.plan.show import show_step
 

@@ -23,8 +23,8 @@ from edgewise.language.program import Program
 from edgewise.language.statements import weights as weights_of
 from edgewise.physical.attention.relational import RelationalStep
 from edgewise.physical.attention.step import AttentionStep
-from edgewise.physical.levels import Levels
-from edgewise.physical.rounds import Rounds
+from edgewise.physical.recursion.levels import Levels
+from edgewise.physical.recursion.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import RelationStep, Step
 from edgewise.plan.nodes import Plan

@@ -14,7 +14,7 @@ from edgewise.errors import EdgewiseError, caller, named, nearest
 from edgewise.explain.work import kernels
 from edgewise.kernels.scan import Scan
 from edgewise.passes.fuse_attention import refusals
-from edgewise.physical.scan import NAME as SCAN
+from edgewise.physical.recursion.scan import NAME as SCAN
 from edgewise.physical.step import Step
 from edgewise.pipeline import PASSES
 from edgewise.plan.nodes import Plan

@@ -31,12 +31,12 @@ from edgewise.kernels.scan import Scan
 from edgewise.physical.attention.nodes import ATTEND, ATTEND_ALONG, ATTEND_PRESENT
 from edgewise.physical.attention.relational import ATTEND_ALONG_EDGES, RelationalStep
 from edgewise.physical.attention.step import AttentionStep
-from edgewise.physical.levels import Levels
 from edgewise.physical.lowering import PlanStep, input_node
 from edgewise.physical.opaque import is_opaque
 from edgewise.physical.passes.families import ALL_MEMBERS
 from edgewise.physical.plan import PhysicalPlan, run_node
-from edgewise.physical.rounds import Rounds
+from edgewise.physical.recursion.levels import Levels
+from edgewise.physical.recursion.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Step
 from edgewise.profile import Piece, groundings, label

@@ -34,9 +34,9 @@ from edgewise.physical.attention.relational import RelationalStep
 from edgewise.physical.attention.relational_rows import relational_step, value_rule
 from edgewise.physical.attention.step import AttentionStep
 from edgewise.physical.demand.need import GroundIndex
-from edgewise.physical.levels import Component, Levels, by_levels
 from edgewise.physical.merge import aligned, merge_of, merged
-from edgewise.physical.rounds import Rounds, by_rounds, late_samples
+from edgewise.physical.recursion.levels import Component, Levels, by_levels
+from edgewise.physical.recursion.rounds import Rounds, by_rounds, late_samples
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Executable, RelationStep
 from edgewise.physical.value_shapes import Shapes

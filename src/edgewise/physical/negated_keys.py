@@ -21,8 +21,8 @@ from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, combination
 from edgewise.physical.demand.need import keys_at
-from edgewise.physical.levels import Levels
-from edgewise.physical.rounds import Rounds
+from edgewise.physical.recursion.levels import Levels
+from edgewise.physical.recursion.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Executable, RelationStep
 

@@ -22,7 +22,7 @@ from edgewise.errors import EdgewiseError, Place
 from edgewise.physical.lowering import Lowering, PlanStep, is_pure
 from edgewise.physical.opaque import is_opaque, prepared
 from edgewise.physical.passes import optimise_graph
-from edgewise.physical.scan import drop_unread
+from edgewise.physical.recursion.scan import drop_unread
 from edgewise.physical.symbols import Symbol
 
 VIEWS: set[Any] = {"reshape", "transpose", "permute", "expand", "to", "narrow", "split", "unbind"}

@@ -21,13 +21,13 @@ from edgewise.language.functions import definition
 from edgewise.language.statements import applied_functions
 from edgewise.physical.attention.relational import RelationalStep
 from edgewise.physical.attention.step import AttentionStep
-from edgewise.physical.levels import Levels
 from edgewise.physical.lowering import Lowering
 from edgewise.physical.lowering_state import Column, State
 from edgewise.physical.merge import Merge
 from edgewise.physical.output import Output, Outputs
 from edgewise.physical.plan import PhysicalPlan, lowered, untraced
-from edgewise.physical.rounds import Rounds
+from edgewise.physical.recursion.levels import Levels
+from edgewise.physical.recursion.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 
 

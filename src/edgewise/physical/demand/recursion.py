@@ -14,8 +14,8 @@ from edgewise.ground.index import Index, Keys
 from edgewise.ground.rules import GroundRule
 from edgewise.ground.topological import stages
 from edgewise.physical.demand.need import GroundIndex, Need, keys_at, places_among, reads
-from edgewise.physical.levels import Component, Levels, by_levels
-from edgewise.physical.rounds import Rounds, by_rounds
+from edgewise.physical.recursion.levels import Component, Levels, by_levels
+from edgewise.physical.recursion.rounds import Rounds, by_rounds
 
 
 @dataclass(frozen=True, eq=False)

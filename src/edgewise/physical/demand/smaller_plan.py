@@ -27,8 +27,8 @@ from edgewise.physical.demand.need import (
 )
 from edgewise.physical.demand.recursion import ComponentIndex, TakenComponent
 from edgewise.physical.demand.relational import RelationalIndex, moved
-from edgewise.physical.levels import Levels
-from edgewise.physical.rounds import Rounds
+from edgewise.physical.recursion.levels import Levels
+from edgewise.physical.recursion.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Executable, RelationStep
 

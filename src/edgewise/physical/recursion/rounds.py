@@ -15,12 +15,12 @@ from edgewise.ground.index import Keys
 from edgewise.ground.join import PlanTooLarge, in_bytes
 from edgewise.ground.topological import sources
 from edgewise.language import nodes
-from edgewise.physical.levels import Component, Part, Stage, Task
 from edgewise.physical.lowering import Lowering
 from edgewise.physical.lowering_state import Column, State
 from edgewise.physical.merge import merged
 from edgewise.physical.opaque import opaque
 from edgewise.physical.plan import lowered_parts
+from edgewise.physical.recursion.levels import Component, Part, Stage, Task
 from edgewise.physical.rule import RuleStep
 
 MANY = "how many rounds there are depends on values"

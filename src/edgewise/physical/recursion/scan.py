@@ -30,13 +30,12 @@ from edgewise.physical.functions import transform
 from edgewise.physical.lowering import Lowering, input_node
 from edgewise.physical.lowering_state import Column, State
 from edgewise.physical.opaque import opaque
+from edgewise.physical.recursion.scan_nodes import NodeWriter, NotScannedError
 from edgewise.physical.result_shapes import described
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.scan_nodes import NodeWriter
-from edgewise.physical.scan_terms import NotScannedError
 
 if TYPE_CHECKING:
-    from edgewise.physical.levels import Levels
+    from edgewise.physical.recursion.levels import Levels
 
 NAME = "scan levels"
 CROWDED = 8  # groundings for each row, above which they are aggregated where they are

@@ -18,9 +18,9 @@ from edgewise.kernels.kernel_choices import Chosen, note
 from edgewise.language import nodes
 from edgewise.physical.lowering_state import Column, State
 from edgewise.physical.merge import Merge, merged
-from edgewise.physical.repeats import Repeats
+from edgewise.physical.recursion.repeats import Repeats
+from edgewise.physical.recursion.scan import scanned
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.scan import scanned
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
+from inspect import unwrap
 from math import prod
 from operator import add
 from typing import Any
@@ -16,9 +17,15 @@ from torch.nn.functional import linear
 
 from edgewise.kernels.scan import Instruction, ScanBuilder
 from edgewise.kernels.scan.program import FUNCTIONS
+from edgewise.physical.functions import aggregate_segments
 from edgewise.physical.lowering import Lowering, input_node
-from edgewise.physical.scan_terms import AGGREGATE, NotScannedError, affine, terms
 from edgewise.physical.symbols import Symbol
+
+AGGREGATE = unwrap(aggregate_segments)
+
+
+class NotScannedError(Exception):
+    """Internal: why a recursion is computed level by level."""
 
 
 class NodeWriter:
@@ -72,11 +79,11 @@ class NodeWriter:
             return self._gathered(node, domain)
         if target is AGGREGATE:
             return self._aggregated(node, domain)
-        if target in ("add", "sub") and (parts := terms(node)):
+        if target in ("add", "sub") and (parts := _terms(node)):
             return self._sum(node, domain, parts)
         if target is linear:
             return self._sum(node, domain, [(node, 1.0)])
-        line = affine(node)
+        line = _affine(node)
         if line is not None:
             a, alpha, beta = line
             made = Instruction("affine", -1, self._of(a, domain), domain)
@@ -214,3 +221,41 @@ def _refuse_widths(node: Node) -> None:
     for read in node.all_input_nodes:
         if _width(read) not in (1, _width(node)) or _width(node) < _width(read):
             raise NotScannedError("values of different shapes are combined")
+
+
+def _affine(node: Node) -> tuple[Node, float, float] | None:
+    """alpha · a + beta, where a node is that of another and of numbers."""
+    read = [arg for arg in node.args if isinstance(arg, Node)]
+    if len(read) != 1 or node.kwargs:
+        return None
+    match node.target, node.args:
+        case "neg", _:
+            return read[0], -1.0, 0.0
+        case (("add" | "__radd__"), (Node(), int() | float() as number)):
+            return read[0], 1.0, float(number)
+        case "sub", (Node(), int() | float() as number):
+            return read[0], 1.0, -float(number)
+        case (("rsub" | "__rsub__"), (Node(), int() | float() as number)):
+            return read[0], -1.0, float(number)
+        case (("mul" | "__rmul__"), (Node(), int() | float() as number)):
+            return read[0], float(number), 0.0
+    return None
+
+
+def _terms(node: Node) -> list[tuple[Node, float]] | None:
+    """The terms of a sum with their signs; sums that nobody else reads are taken apart. None for
+    what is no sum of values."""
+    left, right = node.args[0], node.args[1]
+    if node.kwargs or not isinstance(left, Node) or not isinstance(right, Node):
+        return None
+    sign = -1.0 if node.target == "sub" else 1.0
+    return [*_inner_terms(left, node, 1.0), *_inner_terms(right, node, sign)]
+
+
+def _inner_terms(node: Node, total: Node, sign: float) -> list[tuple[Node, float]]:
+    like, own = total.meta["like"], node.meta["like"]
+    if node.target in ("add", "sub") and len(node.users) == 1 and own.shape[2:] == like.shape[2:]:
+        found = _terms(node)
+        if found is not None:
+            return [(n, s * sign) for n, s in found]
+    return [(node, sign)]

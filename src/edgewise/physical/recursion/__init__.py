@@ -1,0 +1,1 @@
+"""Recursion: acyclic, level by level or as one loop over the levels; cyclic, in rounds."""
