@@ -4,6 +4,9 @@ import time
 
 import numpy as np
 import pytest
+from graphs.strategies import expressions
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rank_cases import GRAPHS, N
 
 from edgewise.distributed import RowSizes, Shards, best_shards, communication
@@ -45,6 +48,33 @@ def test_no_way_is_better_than_the_one_chosen(graph, ranks, heads):
     assert found.memory > 0
     assert found.seconds(bandwidth=1e9) >= 0
     assert found.to_json()["worst"] == found.worst
+
+
+@st.composite
+def any_shards(draw):
+    """Tokens on ranks, in any of the orders that there are."""
+    n, ranks = draw(st.integers(0, 70)), draw(st.sampled_from([1, 2, 3, 4, 8, 16]))
+    cuts = st.lists(st.integers(0, n), min_size=ranks - 1, max_size=ranks - 1)
+    orders = {
+        "step": st.integers(1, 5),
+        "paired": st.booleans(),
+        "cuts": cuts.map(lambda found: tuple(sorted(found))),
+    }
+    order = draw(st.sampled_from([*orders, "even"]))
+    return Shards(n, ranks, **({order: draw(orders[order])} if order in orders else {}))
+
+
+@settings(max_examples=60)
+@given(expressions, any_shards(), st.integers(1, 2), st.integers(1, 3), st.sampled_from([2, 8]))
+def test_no_graph_receives_more_than_all_keys_or_some_heads(graph, shards, times, group, itemsize):
+    """Wherever ranks divide the heads of keys, as Ulysses needs it."""
+    shared = times * shards.ranks
+    sizes = RowSizes(heads=group * shared, key_heads=shared, d=8, itemsize=itemsize)
+    found = communication(graph, shards=shards, sizes=sizes)
+    assert found.worst <= min(found.gathered, found.by_heads)
+    if group == 1 and not shards.cuts and shards.n % shards.ranks == 0:
+        assert found.worst * shards.ranks <= 2 * found.gathered
+    assert found.pairs.sum() == graph.count(shards.n)
 
 
 def test_a_rank_plans_a_million_tokens_at_once():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from partition_cases import every_program, keys_beyond, mistakes, ranks_that_differ
 from rank_cases import every_graph_model, refused_partitions
-from rank_harness import on_ranks
+from rank_harness import RANKS, on_ranks
 
 from edgewise.distributed import partition_of, quality
 from edgewise.distributed.errors import BadShards
@@ -12,14 +12,14 @@ from edgewise.distributed.errors import BadShards
 pytest.importorskip("pymetis", reason="pymetis is not installed")
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", RANKS)
 def test_networks_give_what_they_give_on_one_process(ranks):
     for found in on_ranks(every_graph_model, ranks):
         assert len(found) == 15
         assert max(found.values()) <= 1e-12, found
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", RANKS)
 def test_bodies_of_every_kind_give_what_they_give_on_one_process(ranks):
     for found in on_ranks(every_program, ranks):
         assert len(found) == 64
@@ -42,7 +42,7 @@ def test_a_mistake_on_one_rank_is_an_error_on_all():
     assert second == both | {"rows": "bad-shards", "rows, later": "bad-shards"}
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", RANKS)
 def test_ranks_that_differ_are_told_on_all_ranks_and_go_on(ranks):
     differ = ["ranks-differ"] * 6
     expected = [*differ, "foreign-data"]
