@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.body import Body
+from edgewise.ground.ground_rule import GroundRule
+from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import (
     Constants,
     Grid,
@@ -28,7 +30,6 @@ from edgewise.ground.index import (
 )
 from edgewise.ground.join import Bindings, Budget
 from edgewise.ground.magic_sets import SMALL, rows_among
-from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs, reachable
 from edgewise.language.statements import weights

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from edgewise import F, Program, R, V, W, rows
-from edgewise.ground.rules import Grounder
+from edgewise.ground.grounder import Grounder
 from edgewise.physical import data
 from edgewise.physical.value_shapes import Shapes
 from edgewise.zoo import encoder

@@ -14,7 +14,7 @@ SUMMED = Program([(R.h(V.I) <= (R.edge(V.I, V.J), R.x(V.J))) | [F.product]])
 @pytest.fixture
 def memory(monkeypatch):
     def of(count):
-        monkeypatch.setattr("edgewise.ground.rules.physical_memory", lambda: count)
+        monkeypatch.setattr("edgewise.ground.grounder.physical_memory", lambda: count)
         monkeypatch.setattr("edgewise.physical.build.physical_memory", lambda: count)
 
     return of

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from edgewise import EdgewiseError
 from edgewise.errors import EdgewiseWarning
-from edgewise.ground.rules import Grounder
+from edgewise.ground.grounder import Grounder
 from edgewise.language import nodes
 from edgewise.save import NotSavable
 from tests.properties.evaluable import evaluable

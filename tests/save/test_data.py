@@ -9,7 +9,7 @@ import torch
 
 import edgewise
 from edgewise import F, Program, R, V, W, load, numbers, ragged, rows
-from edgewise.ground.rules import Grounder
+from edgewise.ground.grounder import Grounder
 from edgewise.physical.data import ForeignData
 from edgewise.save import NotSavable
 from edgewise.save.data_writing import FORMAT, KIND, MANIFEST

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from edgewise.distributed.errors import NotDistributed
 from edgewise.distributed.node_ranges import Range, head_ranges
 from edgewise.errors import caller
-from edgewise.ground.rules import normalised
+from edgewise.ground.ground_rule import normalised
 from edgewise.language import nodes
 from edgewise.language.specials import computes
 from edgewise.language.statements import atoms

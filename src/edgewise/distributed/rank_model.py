@@ -22,7 +22,7 @@ from edgewise.distributed.shards import Shards
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import full
 from edgewise.graphs.pattern import Pattern
-from edgewise.ground.rules import GroundRule
+from edgewise.ground.ground_rule import GroundRule
 from edgewise.grow.axes import AppendedAxes, CannotGrow
 from edgewise.grow.cache import PositionTables
 from edgewise.grow.masks import lengthened

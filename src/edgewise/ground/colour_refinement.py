@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from edgewise.functions import Law
+from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.index import Keys, pack, run_starts
-from edgewise.ground.rules import GroundRule
 from edgewise.ground.source import Source
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs

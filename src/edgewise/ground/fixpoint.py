@@ -18,6 +18,7 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import ROUNDS, OutOfDomain, endless
 from edgewise.ground.body import Body, Literal
+from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import (
     STRINGS,
     Grid,
@@ -30,7 +31,6 @@ from edgewise.ground.index import (
 )
 from edgewise.ground.join import Bindings, Budget, OverBudget
 from edgewise.ground.key_runs import KeyRuns
-from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.layouts.ragged import pointer, ranges

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.body import SAMPLE, SAMPLES, Body, terms_of
+from edgewise.ground.ground_rule import normalised
+from edgewise.ground.grounder import Grounder
 from edgewise.ground.groups import Lookups
 from edgewise.ground.index import Grid, Index, Keys, distinct_rows, locate, rows_of
 from edgewise.ground.join import Bindings, Budget, OverBudget, join
-from edgewise.ground.rules import Grounder, normalised
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs, reachable
 from edgewise.language.program import Domain

@@ -19,7 +19,7 @@ from edgewise.ground.join import Bindings
 from edgewise.language import nodes
 
 if TYPE_CHECKING:
-    from edgewise.ground.rules import Grounder
+    from edgewise.ground.grounder import Grounder
 
 
 @dataclass(eq=False)

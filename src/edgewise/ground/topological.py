@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.index import Index, locate, offsets_of
-from edgewise.ground.rules import GroundRule
 from edgewise.language import nodes
 from edgewise.layouts.ragged import pointer, ranges
 

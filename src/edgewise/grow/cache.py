@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.ground.rules import GroundRule
+from edgewise.ground.ground_rule import GroundRule
 from edgewise.grow.masks import DataMask
 from edgewise.kernels.attention.flash import fused
 from edgewise.physical.attention.nodes import graph_attention

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
+from edgewise.ground.ground_rule import GroundRule
+from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Grid, Index
-from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.grow.axes import (
     AppendedAxes,
     CannotGrow,

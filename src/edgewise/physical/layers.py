@@ -16,7 +16,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from edgewise.errors import caller
-from edgewise.physical.plan import VIEWS, PhysicalPlan, function_of, untraced
+from edgewise.physical.code import function_of
+from edgewise.physical.plan import VIEWS, PhysicalPlan, untraced
 from edgewise.physical.weights import NotALayer, Path, at, layer_of
 
 

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.body import terms_of
+from edgewise.ground.ground_rule import GroundRule
+from edgewise.ground.grounder import Grounder
 from edgewise.ground.groups import Lookups
 from edgewise.ground.index import Index, Keys
 from edgewise.ground.join import expansion
-from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, combination
 from edgewise.physical.demand.need import keys_at

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.ground.embeddings import with_stacks
+from edgewise.ground.grounder import Grounder
 from edgewise.ground.recorded import RecordedJoins
-from edgewise.ground.rules import Grounder
 from edgewise.ground.source import has_negative_keys
 from edgewise.inputs.kinds import dense
 from edgewise.inputs.prepare import prepare

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError
 from edgewise.functions import DEFINITIONS
-from edgewise.ground.rules import GroundRule
+from edgewise.ground.ground_rule import GroundRule
 from edgewise.language import functions, nodes
 from edgewise.language.statements import combination
 from edgewise.physical.functions import aggregate, combine, normalise, transform

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from edgewise.ground.embeddings import with_stacks
+from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.index import Constants, Index
-from edgewise.ground.rules import GroundRule
 from edgewise.ground.source import Source
 from edgewise.inputs.prepare import BoundPlan
 from edgewise.language import nodes

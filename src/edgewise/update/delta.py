@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.body import Body
+from edgewise.ground.ground_rule import GroundRule, normalised
+from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Keys, distinct_rows
 from edgewise.ground.join import distinct
-from edgewise.ground.rules import Grounder, GroundRule, normalised
 from edgewise.language import nodes
 from edgewise.language.program import Domain
 from edgewise.language.statements import atoms

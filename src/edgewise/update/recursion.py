@@ -17,8 +17,8 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import is_extreme
 from edgewise.ground.fixpoint import extend, least_fixpoint
+from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.index import Index, distinct_rows, index_of, offsets_of, rows_of
-from edgewise.ground.rules import GroundRule
 from edgewise.ground.source import Source
 from edgewise.ground.topological import head_rows, sources
 from edgewise.language import functions, nodes

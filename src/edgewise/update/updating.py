@@ -17,8 +17,8 @@ from torch import Tensor
 from edgewise.checks.atoms import listed
 from edgewise.checks.evaluation import is_extreme, not_a_scalar
 from edgewise.errors import EdgewiseError, caller
+from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Constants, Keys, distinct_rows, index_of
-from edgewise.ground.rules import Grounder
 from edgewise.inputs.errors import BadInput
 from edgewise.inputs.kinds import InputLike, dense, ragged
 from edgewise.inputs.prepare import BoundPlan, prepare, strings

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.index import Index
-from edgewise.ground.rules import GroundRule
 from edgewise.language import nodes
 from edgewise.physical.lowering import Lowering, to_device
 from edgewise.physical.lowering_state import Column, State

@@ -1,8 +1,8 @@
-"""A mask, lowered to rows of keys: conditions are read once, and orders of tokens compared by cost.
+"""A mask, lowered to rows of keys in the order of tokens that costs least.
 
 In an order every condition is a set of rows: tokens of a class are runs that meet in rectangles,
 intervals clip them, lists and tests do so pair by pair; union, intersection and difference are
-those of rows. The order in which least is computed is taken.
+those of rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import assert_never
 import numpy as np
 
 from edgewise.ground.masks.cells import (
-    Cells,
     Hull,
     Order,
     TooManyCells,
@@ -28,8 +27,8 @@ from edgewise.ground.masks.cells import (
     rows_of,
     tested,
 )
-from edgewise.ground.masks.classes import of_sides
 from edgewise.ground.masks.leaves import Equal, Interval, Leaf, Related, Runs, Tested
+from edgewise.ground.masks.orders import candidate_orders, joint_classes
 from edgewise.ground.masks.pair_tests import (
     AllTests,
     AnyTest,
@@ -42,16 +41,14 @@ from edgewise.ground.masks.pair_tests import (
     TurnedTest,
     runs_test,
 )
-from edgewise.ground.masks.sides import Pairs, codes_of, shown
-from edgewise.ground.masks.split import Filter, Joined, Part, Positions, Sides, split
-from edgewise.language import nodes
+from edgewise.ground.masks.read import AllOf, AnyOf, NotIn, Read, read_mask
+from edgewise.ground.masks.sides import Pairs
 from edgewise.layouts import AND, MINUS, NOT, NOTHING, OR, Rows, combine, fold, rows_of_pairs
 from edgewise.layouts.bitmap import SLAB, Bitmap
 from edgewise.layouts.blocks import nonempty_blocks
-from edgewise.layouts.ragged import Ints, ranges
-from edgewise.plan.mask import Conjunction, Disjunction, Mask, Negation
+from edgewise.layouts.ragged import ranges
+from edgewise.plan.mask import Mask
 
-MOST_ORDERS = 8
 LEAST_BLOCK, MOST_BLOCKS = 64, 1024  # of a side: blocks are larger where there are more
 PER_PAIR = 12.0  # the cost of a pair of a list, in pairs of a dense product
 MOVED = 64.0  # the cost of moving a token
@@ -65,31 +62,6 @@ AS_THEY_ARE = "as they are"
 
 
 @dataclass(frozen=True, eq=False)
-class AllOf:
-    """Pairs that all leaves and parts have."""
-
-    leaves: tuple[Leaf, ...]
-    parts: tuple[Read, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class AnyOf:
-    """Pairs that one of the parts has."""
-
-    parts: tuple[Read, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class NotIn:
-    """Pairs that a part has not."""
-
-    part: Read
-
-
-Read = AllOf | AnyOf | NotIn
-
-
-@dataclass(frozen=True, eq=False)
 class LoweredMask:
     """The pairs of sorted tokens, their order (None: as they are), and why it was chosen."""
 
@@ -100,7 +72,7 @@ class LoweredMask:
 
 def lower_mask(mask: Mask, pairs: Pairs, *, sort: bool) -> LoweredMask:
     """The pairs of a mask in the order that costs least; without `sort` as tokens are."""
-    read = _read(mask, pairs)
+    read = read_mask(mask, pairs)
     if pairs.queries.sample is not None:
         assert pairs.keys.sample is not None
         samples = Equal("the sample", pairs.queries.sample, pairs.keys.sample)
@@ -110,92 +82,6 @@ def lower_mask(mask: Mask, pairs: Pairs, *, sort: bool) -> LoweredMask:
             else AllOf((samples, *read.leaves), read.parts)
         )
     return _cheapest(read, *pairs.shape, sort)
-
-
-def _read(mask: Mask, pairs: Pairs) -> Read:
-    """The tree with conditions read from data."""
-    match mask:
-        case Conjunction(conditions, parts):
-            found: list[Leaf] = []
-            for part in split(conditions, pairs.query, pairs.key):
-                found += _leaves(part, pairs)
-            return AllOf(tuple(found), tuple(_read(part, pairs) for part in parts))
-        case Disjunction(parts, facts):
-            every = [_read(part, pairs) for part in parts]
-            stated = None if facts is None else pairs.data.relations.get(facts.relation)
-            if facts is not None and stated is not None and stated.rows:
-                every.append(_read(Conjunction((facts,)), pairs))
-            return every[0] if len(every) == 1 else AnyOf(tuple(every))
-        case Negation(part):
-            return NotIn(_read(part, pairs))
-    assert_never(mask)
-
-
-def _leaves(part: Part, pairs: Pairs) -> list[Leaf]:
-    match part:
-        case Sides():
-            return of_sides(part, pairs)
-        case Joined(conditions, negated):
-            rows = rows_of_pairs(*pairs.shape, *pairs.joined(conditions))
-            return [Runs(shown(conditions), rows, negated)]
-        case Positions(pattern):
-            return [Runs(repr(pattern.pattern), pattern_rows(pattern, pairs))]
-        case Filter():
-            held = _filter(part, pairs)
-            return [] if min(held.query.min(), held.key.min()) >= 0 else [held]
-    assert_never(part)
-
-
-def _filter(part: Filter, pairs: Pairs) -> Equal:
-    """All queries and keys for which conditions hold are one class."""
-    n, m = pairs.shape
-    query, key = np.zeros(n, np.int64), np.zeros(m, np.int64)
-    if part.query or part.key:
-        side = pairs.of_query if part.query else pairs.of_key
-        found = side(part.conditions, ())
-        held = found.by_token(np.zeros(len(found.token), np.int64))
-        query, key = (held, key) if part.query else (query, held)
-    else:
-        samples = pairs.holds(part.conditions)
-        if samples is not None:
-            own = pairs.queries.sample
-            fine = np.zeros(n, bool) if own is None else np.isin(own, samples)
-            query = np.where(fine, 0, -1)
-    return Equal(shown(part.conditions), query, key)
-
-
-def pattern_rows(atom: nodes.PatternAtom, pairs: Pairs) -> Rows:
-    """The rows of a pattern on tokens as they are; in a ragged batch those of each sample."""
-    forward = atom.terms[-2] == nodes.Variable(pairs.query)
-    pattern = atom.pattern if forward else atom.pattern.T
-    pattern = ~pattern if atom.negated else pattern
-    n, m = pairs.shape
-    if pairs.queries.sample is None:
-        return pattern.rows(n, m)
-    assert pairs.keys.sample is not None
-    count = int(max(pairs.queries.sample.max(initial=-1), pairs.keys.sample.max(initial=-1))) + 1
-    high = np.bincount(pairs.queries.sample, minlength=count)
-    wide = np.bincount(pairs.keys.sample, minlength=count)
-    top, left = np.cumsum(high) - high, np.cumsum(wide) - wide
-    found = [np.zeros((3, 0), np.int64)]
-    for (a, b), at in _by_shape(high, wide):
-        if not a or not b:
-            continue
-        one = cells_of(pattern.rows(a, b), Order(np.arange(a), np.arange(b)))
-        height = one.bottom - one.top
-        row = ranges(one.top, height)
-        start, stop = np.repeat(one.left, height), np.repeat(one.right, height)
-        moved = [(row[None] + top[at][:, None]).ravel()]
-        moved += [(x[None] + left[at][:, None]).ravel() for x in (start, stop)]
-        found.append(np.stack(moved))
-    row, start, stop = np.concatenate(found, 1)
-    return rows_of(n, m, Cells(row, row + 1, start, stop))
-
-
-def _by_shape(high: Ints, wide: Ints) -> Iterator[tuple[tuple[int, int], Ints]]:
-    shapes, which = np.unique(np.stack([high, wide], 1), axis=0, return_inverse=True)
-    for at, (a, b) in enumerate(shapes.tolist()):
-        yield (a, b), np.flatnonzero(which.ravel() == at)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +105,9 @@ def _cheapest(read: Read, n: int, m: int, sort: bool) -> LoweredMask:
     Orders are estimated by blocks that may hold pairs, and tried until one leaves little to gain.
     """
     plain = (AS_THEY_ARE, Order(np.arange(n), np.arange(m)))
-    estimates = [_estimate(read, n, m, *one) for one in (*(_orders(read) if sort else ()), plain)]
+    estimates = [
+        _estimate(read, n, m, *one) for one in (*(candidate_orders(read) if sort else ()), plain)
+    ]
     most = MOST_RUNS if n * m <= SMALL else min(32 * (n + m), MOST_LISTED)
     found: list[Candidate] = []
     lines: list[str] = []
@@ -307,91 +195,6 @@ def _leaf_test(leaf: Leaf, order: Order) -> PairTest:
     assert_never(leaf)
 
 
-def _orders(read: Read) -> list[tuple[str, Order]]:
-    """Orders of tokens that gather classes, or rank keys, of some conditions."""
-    found: list[tuple[str, Order]] = []
-    for keys in _sort_keys(read):
-        if not keys or len(found) == MOST_ORDERS:
-            continue
-        query = np.lexsort([_last(key.query) for key in reversed(keys)])
-        key_ = np.lexsort([_last(key.key) for key in reversed(keys)])
-        order = Order(query, key_)
-        same = any(
-            np.array_equal(order.query, o.query) and np.array_equal(order.key, o.key)
-            for _, o in found
-        )
-        if not same and not order.is_identity:
-            names = dict.fromkeys(key.name for key in keys)
-            found.append((f"sorted by {' and '.join(names)}", order))
-    return found
-
-
-def _last(classes: Ints) -> Ints:
-    """TokenAxis without a class come after all others."""
-    return np.where(classes < 0, np.iinfo(np.int64).max, classes)
-
-
-@dataclass(frozen=True, eq=False)
-class SortKey:
-    """A number of each token to sort by."""
-
-    name: str
-    query: Ints
-    key: Ints
-
-
-def _sort_keys(read: Read) -> list[list[SortKey]]:
-    """What tokens may be sorted by, each choice a list."""
-    match read:
-        case AllOf(leaves, parts):
-            own: list[list[SortKey]] = [[]]
-            if any(isinstance(leaf, Equal) and leaf.is_empty for leaf in leaves):
-                return own
-            equal = _joint([leaf for leaf in leaves if isinstance(leaf, Equal)])
-            steps = [] if equal is None else [SortKey(equal.name, equal.query, equal.key)]
-            own += [steps] if steps else []
-            for leaf in leaves:
-                if isinstance(leaf, Related):
-                    steps = [*steps, SortKey(leaf.name, leaf.query, leaf.key)]
-                    own.append(steps)
-            for leaf in leaves:
-                if isinstance(leaf, Interval):
-                    ends = (leaf.rank, _ends(leaf)) if leaf.turned else (_ends(leaf), leaf.rank)
-                    own.append([*steps, SortKey(leaf.name, *ends)])
-            inner = [keys for part in parts for keys in _sort_keys(part) if keys]
-            return [*own, *([*a, *b] for b in inner for a in own[-1:])]
-        case AnyOf(parts):
-            several = [[keys for keys in _sort_keys(part) if keys] for part in parts]
-            first = [keys for one in several for keys in one]
-            joined = [key for one in several if one for key in one[0]]
-            return [[], *first, joined]
-        case NotIn(part):
-            return _sort_keys(part)
-    assert_never(read)
-
-
-def _ends(leaf: Interval) -> Ints:
-    """Where the ranks that each query attends to lie: their middle, times two."""
-    found = np.full(len(leaf.ptr) - 1, -1, np.int64)
-    some = np.diff(leaf.ptr) > 0
-    found[some] = leaf.start[leaf.ptr[:-1][some]] + leaf.stop[leaf.ptr[1:][some] - 1]
-    return found
-
-
-def _joint(several: Sequence[Equal]) -> Equal | None:
-    """All of them as one: the classes of tokens are those in all."""
-    if len(several) < 2:
-        return several[0] if several else None
-    query, key = (
-        np.stack([getattr(leaf, side) for leaf in several], 1) for side in ("query", "key")
-    )
-    codes, other = codes_of(query, key)
-    codes = np.where((query < 0).any(1), -1, codes)
-    other = np.where((key < 0).any(1), -1, other)
-    names = dict.fromkeys(leaf.name for leaf in several)
-    return Equal(" and ".join(names), codes, other)
-
-
 def _rows(read: Read, n: int, m: int, order: Order) -> Rows:
     """The pairs in an order of tokens."""
     match read:
@@ -407,7 +210,7 @@ def _rows(read: Read, n: int, m: int, order: Order) -> Rows:
 
 def _all_of(read: AllOf, n: int, m: int, order: Order) -> Rows:
     identity = order.is_identity
-    equal = _joint([leaf for leaf in read.leaves if isinstance(leaf, Equal)])
+    equal = joint_classes([leaf for leaf in read.leaves if isinstance(leaf, Equal)])
     classes = [leaf for leaf in (equal, *read.leaves) if isinstance(leaf, Related) or leaf is equal]
     runs = [leaf for leaf in read.leaves if isinstance(leaf, Runs) and not leaf.negated]
     listed = [leaf for leaf in runs if identity or leaf.is_list]

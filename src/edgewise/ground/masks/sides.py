@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from edgewise.ground.body import SAMPLE, Body
+from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Index
 from edgewise.ground.join import Bindings, Budget
 from edgewise.ground.masks.leaves import Equal
 from edgewise.ground.masks.split import Sides, names_of
 from edgewise.ground.masks.tokens import Attributes, TokenAxis
-from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
 from edgewise.language.statements import is_selection
 from edgewise.language.terms import variables

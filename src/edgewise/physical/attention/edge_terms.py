@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from edgewise.graphs import from_edges, full
+from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.index import Grid, Index, locate
 from edgewise.ground.masks.pattern import DENSE, is_irregular, pattern_of_rows
-from edgewise.ground.rules import GroundRule
 from edgewise.language import nodes
 from edgewise.layouts import rows_of_pairs, rows_of_trapezoids, trapezoids
 from edgewise.layouts.ragged import distinct

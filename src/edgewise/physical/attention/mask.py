@@ -18,6 +18,7 @@ from torch import Tensor
 from edgewise.graphs import full, per_head
 from edgewise.graphs.pattern import Pattern
 from edgewise.ground.body import SAMPLE
+from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Grid, Index, Keys, index_of, locate, pack, same_keys
 from edgewise.ground.masks.cells import TooManyCells
 from edgewise.ground.masks.classes import TooManyClasses
@@ -25,7 +26,6 @@ from edgewise.ground.masks.lower import LoweredMask, lower_mask
 from edgewise.ground.masks.pattern import pattern_of_rows
 from edgewise.ground.masks.sides import Pairs
 from edgewise.ground.masks.tokens import TokenAxis
-from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
 from edgewise.language.statements import substitute
 from edgewise.language.terms import variables

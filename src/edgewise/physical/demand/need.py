@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgewise.ground.ground_rule import GroundRule, relabelled
 from edgewise.ground.index import Index, Keys
 from edgewise.ground.magic_sets import LOOK_UP, distinct_below
-from edgewise.ground.rules import GroundRule, relabelled
 from edgewise.ground.source import Source
 from edgewise.language import nodes
 from edgewise.language.terms import variables

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import OutOfDomain
+from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Index, Keys
 from edgewise.ground.magic_sets import MagicSets, Needed, Places, Unrestricted
-from edgewise.ground.rules import Grounder
 from edgewise.ground.source import Source
 from edgewise.inputs.prepare import BoundPlan
 from edgewise.language import nodes

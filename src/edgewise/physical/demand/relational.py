@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.index import Keys
-from edgewise.ground.rules import GroundRule
 from edgewise.kernels.edges import edge_index
 from edgewise.layouts.ragged import ranges
 from edgewise.physical.attention.relational import HeadRows, RelationalStep, head_rows

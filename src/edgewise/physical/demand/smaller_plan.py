@@ -9,8 +9,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.index import Keys
-from edgewise.ground.rules import GroundRule
 from edgewise.ground.source import Source
 from edgewise.physical.attention.relational import RelationalStep
 from edgewise.physical.attention.step import AttentionStep

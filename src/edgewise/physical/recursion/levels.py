@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from edgewise.functions.definition import ShapeMismatch
+from edgewise.ground.ground_rule import GroundRule, split
 from edgewise.ground.index import Index, Keys
-from edgewise.ground.rules import GroundRule, split
 from edgewise.ground.topological import head_rows, sources
 from edgewise.kernels.kernel_choices import Chosen, note
 from edgewise.language import nodes

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from edgewise.ground.rules import GroundRule
+from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.topological import sources
 from edgewise.kernels.kernel_choices import note
 from edgewise.kernels.scan import Instruction, Scan, run_scan

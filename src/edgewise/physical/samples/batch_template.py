@@ -13,12 +13,13 @@ from torch import Tensor
 from torch.fx import Node
 
 from edgewise.ground.body import SAMPLES
-from edgewise.ground.rules import GroundRule
+from edgewise.ground.ground_rule import GroundRule
 from edgewise.kernels.edges import EdgeIndex, Grouping
 from edgewise.layouts.ragged import Ints
+from edgewise.physical.code import source_of
 from edgewise.physical.lowering import to_device
 from edgewise.physical.output import Output, Outputs
-from edgewise.physical.plan import PhysicalPlan, Signature, source_of
+from edgewise.physical.plan import PhysicalPlan, Signature
 from edgewise.physical.samples.axes import (
     SampleAxis,
     SomeSamples,

@@ -1,4 +1,4 @@
-"""One rule on data: its groundings as rows of the relations it reads, and what they derive."""
+"""Grounds rules on data: joins bodies, and finds the rows that they read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,6 +25,7 @@ from edgewise.ground.body import (
 from edgewise.ground.disk import KeysOnDisk
 from edgewise.ground.disk import split as split_body
 from edgewise.ground.grids import on_grid
+from edgewise.ground.ground_rule import GroundRule, normalised, relabelled
 from edgewise.ground.groups import Lookups
 from edgewise.ground.halves import TwoSidedJoin, halves_of
 from edgewise.ground.index import (
@@ -36,7 +36,6 @@ from edgewise.ground.index import (
     index_of,
     locate,
     pack,
-    run_starts,
     starts_of,
 )
 from edgewise.ground.join import (
@@ -56,90 +55,7 @@ from edgewise.language import nodes
 from edgewise.language.program import Domain, members
 from edgewise.language.statements import remembered
 from edgewise.language.terms import variables
-from edgewise.layouts.ragged import Ints, Segments, segments
-
-
-@dataclass(frozen=True, eq=False)
-class GroundRule:
-    """The groundings of a rule, in key order.
-
-    `rows[at]` is the row that literal `at` of the body reads in each grounding, None if it is the
-    grounding's own number; `numbers[at]` are the values of a `*_eval`. `groups` are the heads that
-    a softmax normalises together. `sizes[at]` are the rows that literal `at` chooses from.
-    """
-
-    body: Body
-    count: int
-    rows: dict[int, Tensor | None]
-    numbers: dict[int, Tensor]
-    heads: Index
-    segments: Segments
-    groups: Segments | None = None
-    sizes: dict[int, int] = field(default_factory=dict)
-    before: int | None = None  # groundings, with those of rule heads that equal others
-
-    @property
-    def rule(self) -> nodes.Rule:
-        return self.body.rule
-
-    @property
-    def total(self) -> int:
-        """All groundings, also of rule heads that are not computed because they equal others."""
-        return self.count if self.before is None else self.before
-
-    def on(self, chosen: Tensor, moved: Mapping[int, Tensor] | None = None) -> GroundRule:
-        """The rule on some of its groundings, in order; `moved` are new rows of some atoms.
-
-        Rule heads without groundings are dropped from the segments, not from `heads`.
-        """
-        left, ids = torch.unique_consecutive(self.segments.ids[chosen], return_inverse=True)
-        rows: dict[int, Tensor | None] = {
-            at: chosen if old is None else old[chosen] for at, old in self.rows.items()
-        }
-        groups = None if self.groups is None else relabelled(self.groups.ids[left])
-        return replace(
-            self,
-            count=len(chosen),
-            rows={**rows, **(moved or {})},
-            numbers={at: numbers[chosen] for at, numbers in self.numbers.items()},
-            segments=segments(ids, len(left)),
-            groups=groups,
-            sizes={},
-        )
-
-
-def split(
-    ground: GroundRule, chosen: Tensor, starts: Ints, moved: Mapping[int, Tensor]
-) -> Iterator[tuple[GroundRule, Tensor]]:
-    """The rule on several stretches of its groundings, in order, each from one of `starts`, and the
-    ground heads of each; `moved` are new rows of some atoms. As `on` of each, but all at once."""
-    count = np.diff(starts, append=len(chosen)).tolist()
-    labels = ground.segments.ids[chosen]
-    fresh = run_starts(labels).numpy()
-    fresh[starts] = True
-    firsts, ids = np.flatnonzero(fresh), np.cumsum(fresh) - 1
-    own = ids[starts]  # the first segment of each stretch
-    sizes = np.diff(firsts, append=len(chosen))
-    low, high = np.minimum.reduceat(sizes, own), np.maximum.reduceat(sizes, own)
-    widths = [int(a) if a == b else None for a, b in zip(low, high, strict=True)]
-    heads = labels[torch.from_numpy(firsts)].split(np.diff(own, append=len(firsts)).tolist())
-    labels_ = torch.from_numpy(ids - np.repeat(own, count)).split(count)
-    rows = {at: chosen if old is None else old[chosen] for at, old in ground.rows.items()}
-    pieces = {at: every.split(count) for at, every in (rows | dict(moved)).items()}
-    numbers = {at: every[chosen].split(count) for at, every in ground.numbers.items()}
-    for k, left in enumerate(heads):
-        yield (
-            replace(
-                ground,
-                count=count[k],
-                rows={at: each[k] for at, each in pieces.items()},
-                numbers={at: each[k] for at, each in numbers.items()},
-                segments=Segments(len(left), labels_[k], widths[k]),
-                groups=None if ground.groups is None else relabelled(ground.groups.ids[left]),
-                sizes={},
-            ),
-            left,
-        )
+from edgewise.layouts.ragged import Segments, segments
 
 
 @dataclass(frozen=True, eq=False)
@@ -497,18 +413,6 @@ class Grounder:
         if not fixed:
             return segments(torch.zeros(heads.rows, dtype=torch.int64), min(heads.rows, 1))
         return relabelled(pack(fixed)[0])
-
-
-def relabelled(labels: Tensor) -> Segments:
-    """Segments of equal labels, numbered in the order of the labels."""
-    ids = torch.unique(labels, return_inverse=True)[1]
-    return segments(ids, int(ids.max()) + 1 if len(ids) else 0)
-
-
-def normalised(rule: nodes.Rule) -> tuple[str, ...] | None:
-    """The variables that a function of a rule names, over which rule heads are normalised."""
-    found = (dict(f.arguments).get("agg_terms") for f in rule.functions)
-    return next((tuple(named) for named in found if named), None)
 
 
 def _head_keys(rule: nodes.Rule) -> tuple[Any, ...]:
