@@ -148,10 +148,11 @@ def suggest(name: str, names: Sequence[str], otherwise: str = "") -> str:
     """The next step after an unknown name: the nearest known one, `otherwise`, or all of them.
 
     >>> suggest("edgse", ["node", "edge"]), suggest("x", ["node", "edge"])
-    ('did you mean `edge`?', 'there are node, edge')
+    ('did you mean `edge`?', 'use one of node, edge')
     """
-    near = nearest(name, names)
-    return f"did you mean `{near}`?" if near else otherwise or f"there are {', '.join(names)}"
+    if near := nearest(name, names):
+        return f"did you mean `{near}`?"
+    return otherwise or f"use {'one of ' if len(names) > 1 else ''}{', '.join(names)}"
 
 
 class Diagnostic(Exception):

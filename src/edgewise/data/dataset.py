@@ -64,7 +64,7 @@ class Dataset:
             raise UnknownName(
                 f"there is no `{kind}` named {safe_repr(name)}",
                 caller(),
-                suggest(str(name), known[:10_000], f"there are {len(known):,} names"),
+                suggest(str(name), known[:10_000], f'the names are `.names["{kind}"]`'),
             )
         return numbers[name]
 

@@ -58,7 +58,7 @@ def _checked(scores: ArrayLike) -> Scores:
         return found.reshape(0, 1)
     if found.ndim != 2 or found.shape[1] != len(found) + 1:
         shape = "×".join(map(str, np.shape(found)))
-        what = f"the scores are {shape}, of n words they are n×(n + 1)"
+        what = f"the scores are {shape}, for n words they are n×(n + 1)"
         raise BadScores(what, caller(), "give the root's column first")
     if np.isnan(found).any() or np.isposinf(found).any():
         i, j = np.argwhere(np.isnan(found) | np.isposinf(found))[0]

@@ -258,7 +258,7 @@ def _batch_norm_in_training(items: Sequence[Tensor], eps: float, momentum: float
     x, mean, variance = items
     if x.shape[0] * x.shape[1] < 2:
         raise OneRow(
-            "`batch_norm` has one row to compute the mean and variance of",
+            "`batch_norm` has a single row: its variance is 0",
             help="give a batch with more rows, or call `model.eval()` to use the averages",
         )
     rows = x.reshape(x.shape[0] * x.shape[1], -1)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, caller
+from edgewise.errors import EdgewiseError, caller, safe_repr
 from edgewise.layouts.ragged import Bools, Ints, distinct, owners, pointer, ranges
 from edgewise.layouts.trapezoid import Trapezoids
 
@@ -165,7 +165,8 @@ class Rows:
     def __getitem__(self, i: int) -> list[tuple[int, int, int]]:
         """The progressions (start, stop, step) of row i."""
         if isinstance(i, bool) or not isinstance(i, Integral) or not 0 <= i < self.n:
-            raise RowOutOfRange(f"there is no such row of {self.n}", caller(), "rows count from 0")
+            help = "give an integer from 0, below the number of rows"
+            raise RowOutOfRange(f"{safe_repr(i)} is not one of {self.n} rows", caller(), help)
         row = self.between(i, i + 1)
         return list(zip(row.start.tolist(), row.stop.tolist(), row.step.tolist(), strict=True))
 

@@ -186,7 +186,7 @@ class _LayerCut:
             summed = aggregation_of(rule, self.default).name == "sum_agg"
             relation = rule.head.relation
             if relation in outputs and (relation in self.places or not summed):
-                why = "compile what is made of it" if relation not in read else ""
+                why = "compile a relation that is computed from it" if relation not in read else ""
                 raise self._refused(f"the output `{relation}` has a part of each head", why)
         made = {id(rule): self._renamed(rule, name) for rule in self.rules}
         statements = [made.get(id(s), s) for s in self.statements]

@@ -20,7 +20,7 @@ from edgewise.layouts.rows import row_by_row
 MOST = 1 << 34  # pairs, about a minute
 AT_ONCE = 1 << 22  # pairs that are evaluated together
 AS_PREDICATE = (
-    "write it of two tensors of integers and join conditions by `&` and `|`, as "
+    "write it for two integer tensors and join conditions by `&` and `|`, as "
     "`lambda i, j: (j <= i) & (i - j < 3)`; of a `mask_mod`, `lambda i, j: mask_mod(0, 0, i, j)`"
 )
 
