@@ -40,6 +40,7 @@ LARGE = {  # so that small data takes the paths of large data
     "edgewise.ground.index.WIDEST": 64,
     "edgewise.ground.join.WIDEST": 64,
     "edgewise.ground.groups.LEAST_FILTERED": 1,
+    "edgewise.ground.reduce.WIDEST": 64,
     "edgewise.ground.reduce.LEAST_REDUCED": 1,
     "edgewise.ground.reduce.SMALLER": 1,
     "edgewise.ground.index.MANY": 1,

@@ -75,6 +75,16 @@ class Keys:
     def column(self, position: int) -> Tensor:
         return self.keys[:, position]
 
+    def take(self, rows: Tensor) -> Keys:
+        """Some of the rows, column by column, as later reads are.
+
+        >>> Keys(torch.tensor([[1, 5], [2, 0]])).take(torch.tensor([1])).keys
+        tensor([[2, 0]])
+        """
+        if not self.arity:
+            return Keys(self.keys[rows])
+        return Keys(torch.stack([column.index_select(0, rows) for column in self.keys.unbind(1)]).T)
+
     def length(self, position: int) -> int:
         """One more than the largest integer of a column."""
         low, high = self.ends[position] if self.rows else (0, -1)
@@ -94,8 +104,7 @@ class Keys:
         """The least and the largest key of each column; empty without rows."""
         if not self.rows or not self.arity:
             return []
-        low, high = self.keys.aminmax(dim=0)
-        return list(zip(low.tolist(), high.tolist(), strict=True))
+        return ends_of([self.keys.unbind(1)])
 
     @cached_property
     def packed(self) -> tuple[Tensor, Tensor | None]:
@@ -171,7 +180,7 @@ def distinct_rows(keys: Tensor) -> Tensor:
     if not keys.shape[1] or not keys.shape[0]:
         return keys[:1]
     ordered, order = Keys(keys).packed
-    return keys if order is None else keys[order[run_starts(ordered)]]
+    return keys if order is None else Keys(keys).take(order[run_starts(ordered)]).keys
 
 
 def union_of(old: Index, keys: Tensor) -> tuple[Index, Tensor]:

@@ -136,7 +136,7 @@ class MagicSets:
         self._scans[atom.relation, tuple(known)] = scanned + 1
         columns = [self.grounder.column(atom.terms[p], bindings) for p in known]
         rows = rows_among(index, known, columns)
-        some = Keys(index.keys.index_select(0, rows))
+        some = index.take(rows)
         found = join(bindings, at, terms, some, budget, Lookups())
         own = rows.index_select(0, found.rows[at])
         return replace(found, rows=found.rows | {at: own})

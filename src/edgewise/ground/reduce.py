@@ -6,6 +6,7 @@ second those to nodes below 10: a semi-join of each large atom with each that is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,8 +15,8 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.body import Body
-from edgewise.ground.index import TABLE, Index, Keys
-from edgewise.ground.join import Bindings
+from edgewise.ground.index import TABLE, WIDEST, Index, Keys
+from edgewise.ground.join import Bindings, expansion
 from edgewise.language import nodes
 
 LEAST_REDUCED = 4096  # rows; below, a join takes no longer than the filter
@@ -58,7 +59,7 @@ def reduced(
                 rows = _semi_joined(_own(body, at, terms, index, extend), terms, index, known)
                 if rows is not None and len(rows) < index.rows // 2:
                     found.rows[at] = rows
-                    found.indices[at] = index = Keys(index.keys.index_select(0, rows))
+                    found.indices[at] = index = index.take(rows)
             _note(known, terms, index)
     return found
 
@@ -109,11 +110,29 @@ def _semi_joined(
             continue
         smaller, place = known[term.name]
         if SMALLER * smaller.rows <= (index.rows if rows is None else len(rows)):
-            column = index.column(p) if rows is None else index.column(p).index_select(0, rows)
-            held = among(column, smaller.column(place))
-            chosen = torch.from_numpy(np.flatnonzero(held.numpy()))
-            rows = chosen if rows is None else rows.index_select(0, chosen)
+            some = smaller.column(place)
+            if rows is None:
+                rows = _with_keys(index, p, some)
+                continue
+            held = among(index.column(p).index_select(0, rows), some)
+            rows = rows.index_select(0, torch.from_numpy(np.flatnonzero(held.numpy())))
     return rows
+
+
+def _with_keys(index: Keys, position: int, some: Tensor) -> Tensor:
+    """The rows of an index with some keys in one column; of the first column, where rows are
+    sorted by it, by a search for each of the keys."""
+    size = math.prod(index.spans)
+    if position or size >= WIDEST or index.packed[1] is not None:
+        held = among(index.column(position), some)
+        return torch.from_numpy(np.flatnonzero(held.numpy()))
+    low, high = index.ends[0]
+    below = size // (high - low + 1)
+    inside = some[(some >= low) & (some <= high)].unique()
+    first = torch.searchsorted(index.packed[0], (inside - low) * below)
+    last = torch.searchsorted(index.packed[0], (inside - low + 1) * below)
+    counts = last - first
+    return expansion(first, counts, int(counts.sum()))[1]
 
 
 def among(column: Tensor, some: Tensor) -> Tensor:

@@ -134,7 +134,7 @@ def keyed(name: str, keys: Tensor, values: Tensor | None, strings: Sequence[str]
                 "give each key once, or say what more mean: `rows(keys, duplicates='count')`, "
                 "`rows(keys, values, duplicates='sum')`",
             )
-        index = Keys(keys[order])
+        index = index.take(order)
     stored = torch.ones(len(keys)) if values is None else columns.canonical(values, 1)
     return Source(index.or_grid(), order, stored, shape=tuple(stored.shape[1:]))
 
