@@ -94,7 +94,7 @@ def test_float32_is_rounded_where_torch_allows_it():
             call = prepare(*tensors, window(9), device="cuda")
             assert call.inner.case.tf32 == allowed
             precision = triton_settings.precision_of(call.inner.case)
-            assert precision == ("tf32" if allowed else "ieee")
+            assert precision == ("tf32" if allowed else "tf32x3")
     finally:
         torch.set_float32_matmul_precision(before)
 
