@@ -1,7 +1,6 @@
 """Checks of the tensors, graph and options of `attention`, and the shapes that kernels see."""
 
 import math
-import sys
 import warnings
 from collections.abc import Iterator
 from numbers import Real
@@ -175,13 +174,21 @@ def check_dropout(dropout: float) -> float:
 
 
 def check_scale(scale: float | None) -> None:
-    known = isinstance(scale, Real) and not isinstance(scale, bool)
-    if scale is not None and not (known and abs(scale) <= sys.float_info.max):
+    if scale is not None and not _is_finite(scale):
         raise BadOption(
             f"`scale` must be a finite number, got {scale!r}",
             caller(),
             "leave it out for 1/√d; a learned scale belongs to `q`, or to `score=`",
         )
+
+
+def _is_finite(value: object) -> bool:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # of an integer beyond floats
+        return False
 
 
 def check_kernel(kernel: str | None) -> None:
