@@ -222,10 +222,10 @@ def checks_options(
     other libraries, `by_position` for options without a name.
 
     >>> @checks_options(sep="write `between=`")
-    ... def joined(*words: str, between: str = "") -> str:
+    ... def joined(words: list[str], *, between: str = "") -> str:
     ...     return between.join(words)
     >>> try:
-    ...     joined("a", "b", sep=" ")
+    ...     joined(["a", "b"], sep=" ")
     ... except UnknownOption as error:
     ...     print(error.message, "|", error.help)
     `joined` has no option `sep` | write `between=`
