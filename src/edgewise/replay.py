@@ -62,7 +62,7 @@ class UnknownSample(EdgewiseError):
 def why(
     model: Model, query: Any, data: Data | None, inputs: Mapping[str, Any], sample: int = 0
 ) -> Why:
-    """The groundings behind an atom, which are found from the atom down: no others are joined.
+    """The groundings behind an atom, found from the atom down; nothing else is joined.
 
     Where values depend on themselves, the reference solves all of the sample.
     """

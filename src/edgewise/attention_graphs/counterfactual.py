@@ -61,10 +61,10 @@ class Removed:
 
 @dataclass(frozen=True, eq=False)
 class Counterfactual:
-    """What changes without something: the output before and after, and how much of each layer.
+    """The effect of leaving something out: the output before and after, the change of each layer.
 
-    `changes[l][i]` is the length of the change of what layer l's attention gives token i, relative
-    to its length; `rows` are the rows of relations that were computed again, of `all_rows`.
+    `changes[l][i]` is the norm of the change of token i's output of attention l, relative to the
+    norm of that output; `rows` are the rows of relations that were computed again, of `all_rows`.
 
     >>> from edgewise import F, Program, R, V
     >>> weights = (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I))) | [
@@ -135,7 +135,7 @@ def without(
     truncate: bool = False,
     **inputs: InputLike,
 ) -> Counterfactual:
-    """What a model gives without a token, an edge or a head, equal to computing everything again.
+    """The output without a token, an edge or a head; equal to recomputing everything.
 
     - removed: `token:3`, `edge:0,5,2` (layer, query, key) or `head:0,7` (layer, head), from 0.
 

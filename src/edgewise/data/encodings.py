@@ -28,7 +28,7 @@ data.random_walk(torch.tensor([[0, 1], [1, 0]]), 2, steps=4)"""
 
 
 def random_walk(edge: Tensor, nodes: int, *, steps: int) -> Tensor:
-    """The chance to be back after 1, 2, ..., `steps` steps of a random walk (RWSE).
+    """The probability of being back after 1, 2, ..., `steps` steps of a random walk (RWSE).
 
     diag(P), diag(P²), ..., with P = A / degree; https://arxiv.org/abs/2110.07875
 
@@ -57,7 +57,7 @@ def random_walk(edge: Tensor, nodes: int, *, steps: int) -> Tensor:
 
 
 def laplacian(edge: Tensor, nodes: int, *, size: int) -> Tensor:
-    """Eigenvectors of I − D^(-1/2) A D^(-1/2) with the smallest eigenvalues but the first.
+    """Eigenvectors of I − D^(-1/2) A D^(-1/2) with the smallest eigenvalues, except the first.
 
     Of a graph with fewer, the rest is 0. The sign of each makes its largest element positive.
     https://arxiv.org/abs/2003.00982

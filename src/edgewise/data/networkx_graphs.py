@@ -33,7 +33,7 @@ def from_networkx(
     duplicates: str = "refuse",
     dtype: torch.dtype | None = None,
 ) -> Dataset:
-    """Attributes of nodes and edges as values; an undirected edge holds both ways.
+    """A networkx graph: attributes of nodes and edges are values, undirected edges hold both ways.
 
     Nodes are integers or strings, numbered in sorted order. `label` is an attribute of nodes, which
     some may lack. Parallel edges with values are combined as `duplicates` says.

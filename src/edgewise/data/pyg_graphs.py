@@ -24,7 +24,7 @@ SPLITS = ("train", "val", "test")
 
 
 def from_pyg(graph: Data | HeteroData | Sequence[Data]) -> Dataset:
-    """One graph, or a batch of graphs of a list or dataset, each of them a sample.
+    """A PyG graph, or the graphs of a list or dataset as a batch of samples.
 
     `edge_attr` are the values of edges, `y` the labels of nodes or of graphs, and `train_mask`,
     `val_mask` and `test_mask` the splits.

@@ -96,7 +96,7 @@ def _by_metis(edges: Tensor, nodes: int, ranks: int) -> Tensor:
 
 @dataclass(frozen=True)
 class PartitionQuality:
-    """Of a partition of a graph: rows that ranks receive for one hop, and how even the work is.
+    """What a partition of a graph costs: rows that ranks receive for one hop, balance of work.
 
     >>> import torch
     >>> from edgewise import distributed

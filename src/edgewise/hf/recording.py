@@ -18,7 +18,7 @@ __all__ = ["ModuleCall", "evaluating", "run_recorded"]
 
 
 def run_recorded(model: nn.Module, inputs: Mapping[str, Any]) -> list[ModuleCall]:
-    """Run a model, and list the calls of its attention modules; it is left as it was.
+    """Run a model, and list the calls of its attention modules; the model is left unchanged.
 
     Of an encoder–decoder without inputs of the decoder, the encoder runs alone.
     """

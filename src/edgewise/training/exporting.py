@@ -31,7 +31,7 @@ ATTRIBUTES = "*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
 
 
 def export(folder: str | Path, to: str, out: str | Path) -> str:
-    """Write the model of a run or of a checkpoint in another format; says what was written.
+    """Write the model of a run or of a checkpoint in another format; returns what was written.
 
     `to` is "hf", "safetensors", "gguf" or "onnx". A model without a layout in transformers is
     written for "hf" as for "safetensors": rules, weights and tokenizer, which `from_pretrained`

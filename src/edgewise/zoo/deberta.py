@@ -88,7 +88,7 @@ def attention(
     *,
     key_bias: bool = False,
 ) -> Statements:
-    """Three score terms: content to content, content to place, place to content.
+    """Three score terms: content-to-content, content-to-position, position-to-content.
 
     With other positions there is the first alone. `projected` are the rules of
     `place_k(h, place)` and `place_q(h, place)`.

@@ -1,10 +1,10 @@
 """Rotary positions in texts longer than those of training: the kinds of `rope_scaling`.
 
-    linear    speed / factor
-    llama3    slow turns are divided by the factor, fast ones not, those between in part
+    linear    every frequency / factor
+    llama3    low frequencies are divided by the factor, high ones kept, interpolated in between
     yarn      the same by a ramp over features, and a temperature: scores grow with log(factor)
     dynamic   a base that grows with the text once it is longer than those of training
-    longrope  a factor of each feature, one list for short texts and one for long ones
+    longrope  a factor for each frequency, one list for short texts and one for long ones
 
 Papers: https://arxiv.org/abs/2306.15595 (linear), https://arxiv.org/abs/2309.00071 (yarn),
 https://arxiv.org/abs/2402.13753 (longrope), https://arxiv.org/abs/2407.21783 (llama3).
@@ -29,7 +29,7 @@ MOST = 1e30
 
 @dataclass(frozen=True)
 class Linear:
-    """Every turn is slowed by `factor`.
+    """All frequencies are divided by `factor`.
 
     >>> from edgewise import zoo
     >>> zoo.llama.Config(length=8192, scaling=Linear(4.0)).scaling
@@ -45,7 +45,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Llama3:
-    """Features that turn less than `low` times in `length` tokens are slowed, above `high` not.
+    """Frequencies below `low` turns in `length` tokens are divided by `factor`, above `high` kept.
 
     >>> Llama3(factor=8.0, low=1.0, high=4.0, length=8192)
     Llama3(factor=8.0, low=1.0, high=4.0, length=8192)
@@ -68,7 +68,7 @@ class Llama3:
 
 @dataclass(frozen=True)
 class Yarn:
-    """A ramp between the features that turn `fast` and `slow` times in `length` tokens.
+    """A ramp between the frequencies of `fast` and of `slow` turns in `length` tokens.
 
     Queries and keys are multiplied by `amplitude`; `truncate`: the ramp is between integers.
 
@@ -96,13 +96,13 @@ class Yarn:
         )
 
     def _feature(self, turns: float, d: int, base: float) -> float:
-        """The feature that turns so many times in `length` tokens."""
+        """The feature whose frequency is so many turns in `length` tokens."""
         return d * math.log(self.length / (turns * 2 * math.pi)) / (2 * math.log(base))
 
 
 @dataclass(frozen=True)
 class Factors:
-    """Every turn is slowed by a factor of its own, queries and keys multiplied by `amplitude`.
+    """Each frequency has a factor that divides it; queries and keys are multiplied by `amplitude`.
 
     >>> Factors((1.0, 2.0), amplitude=1.1)
     Factors(factors=(1.0, 2.0), amplitude=1.1)
@@ -141,7 +141,7 @@ class Dynamic:
 
 @dataclass(frozen=True)
 class LongRope:
-    """Turns are slowed by the factors `long` in texts of more than `length` tokens, else `short`.
+    """Frequencies are divided by `long` in texts of more than `length` tokens, else by `short`.
 
     Queries and keys are multiplied by `amplitude`.
 

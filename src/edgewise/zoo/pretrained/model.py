@@ -43,7 +43,7 @@ WIDTH_MULTIPLE = 16  # a model is grounded once per width: round widths up to re
 
 @dataclass(eq=False, repr=False)
 class Pretrained:
-    """What `from_pretrained` gives.
+    """A checkpoint as rules, with its weights and its tokenizer: what `from_pretrained` returns.
 
     `program` are the rules, `weights` all weights by name, `spec` is the module of `architectures/`
     that describes the checkpoint, and `model` the program compiled for `output`; `pruned` are the
