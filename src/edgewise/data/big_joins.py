@@ -41,7 +41,7 @@ def join(
     memory: str = "1GB",
     duplicates: Literal["refuse", "once"] = "refuse",
 ) -> int:
-    """Join the body of a rule over tables and write its rule heads to Parquet; returns their number.
+    """Join a body over tables and write its rule heads to a Parquet file; returns their number.
 
     A column for each term of the rule head, then `groundings`, how many each has: conditions
     filter, they do not multiply. `on_disk(into, keys=["X", "Z"])` is the relation as an input of a
