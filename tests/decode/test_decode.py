@@ -97,6 +97,42 @@ def test_enough_beams_find_the_best_of_all_rows(seed, alpha):
         assert own / ((5 + len(ended)) / 6) ** alpha == pytest.approx(best, abs=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_of_a_beam_end_with_any_of_several_tokens(seed):
+    model, told, most, ends = language_model(seed), memory(1, seed), 3, (STOP, 2)
+    prompt = torch.tensor([[1, 3]])
+    (found,), (score,) = beam(
+        following(model, told), prompt, beams=WORDS**2, most=most, stop=ends, alpha=0.6
+    )
+    rows = [
+        list(row[:k])
+        for k in range(1, most + 1)
+        for row in itertools.product(range(WORDS), repeat=k)
+    ]
+    ended = [r for r in rows if not {*r[:-1]} & {*ends} and (r[-1] in ends or len(r) == most)]
+    scores = [
+        sum(log_probabilities(model, told[0], prompt[0], r)) / ((5 + len(r)) / 6) ** 0.6
+        for r in ended
+    ]
+    best = max(range(len(ended)), key=scores.__getitem__)
+    assert found.tolist() == ended[best]
+    assert float(score) == pytest.approx(scores[best], abs=1e-9)
+
+
+def test_a_row_that_nothing_can_follow():
+    class Nothing:
+        remaining = 9
+
+        def __call__(self, tokens):
+            return torch.full((len(tokens), WORDS), -torch.inf)
+
+        def take(self, samples):
+            pass
+
+    with pytest.raises(EdgewiseError, match="no token can follow in row 0"):
+        beam(Nothing(), torch.tensor([[1]]), beams=2, most=3, stop=STOP)
+
+
 @settings(max_examples=10)
 @given(st.integers(0, 99))
 def test_one_beam_is_greedy(seed):

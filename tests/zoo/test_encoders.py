@@ -74,6 +74,20 @@ def test_task_heads(name, task, data):
     assert_equal(both, relation, inputs, run, real, tolerance=tolerance)
 
 
+@pytest.mark.parametrize("name", ["Bert", "Roberta", "MPNet", "Electra"])
+def test_words_are_guessed_by_the_activation_of_the_head(name):
+    """In three of these it is GELU, whatever the layers have."""
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=20, hidden_size=6, num_attention_heads=2, num_hidden_layers=1, hidden_act="relu",
+        intermediate_size=5, max_position_embeddings=12,
+    )  # fmt: skip
+    both = pair(getattr(transformers, f"{name}ForMaskedLM")(config), 0)
+    token, mask = torch.randint(3, 20, (2, 7)), torch.ones(2, 7).long()
+    inputs = rows(token, mask, torch.zeros_like(token))
+    inputs = {k: v for k, v in inputs.items() if k in both.ours.compile("logits").inputs}
+    assert_equal(both, "logits", inputs, lambda model: model(token).logits)
+
+
 @pytest.mark.parametrize("task", list(TASKS)[:3])
 def test_distilbert(task):
     torch.manual_seed(0)

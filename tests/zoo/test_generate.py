@@ -1,9 +1,11 @@
 """Texts that go on: the tokens that `transformers` generates, from the same checkpoint."""
 
+import json
+
 import pytest
 import torch
 
-from edgewise import EdgewiseError, zoo
+from edgewise import EdgewiseError, numbers, zoo
 from edgewise.cli import main
 
 transformers = pytest.importorskip("transformers")
@@ -157,6 +159,33 @@ def test_a_translation_is_theirs(name, constrained, tmp_path):
         ids = torch.tensor([ours.tokenizer.encode(text).ids])
         row = theirs.generate(ids, max_new_tokens=12, do_sample=False, num_beams=1)[0, 1:].tolist()
         assert got == ours.tokenizer.decode(row[: row.index(1)] if 1 in row else row)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("most", [1, 12])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"eos_token_id": [9, 1]},
+        {"eos_token_id": [9, 1, 4], "forced_eos_token_id": 1},
+        {"forced_bos_token_id": 7, "begin_suppress_tokens": [5, 1, 9, 20, 30]},
+        {},  # what config.json says of decoding does not count beside generation_config.json
+    ],
+)
+def test_a_response_is_theirs_token_by_token(said, most, seed, tmp_path):
+    transformers.set_seed(seed)
+    theirs = both("MBart", max_position_embeddings=32).eval()
+    theirs.save_pretrained(tmp_path)
+    table = json.loads((tmp_path / "config.json").read_text()) | {"forced_eos_token_id": 2}
+    (tmp_path / "config.json").write_text(json.dumps(table))
+    said = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0} | said
+    theirs.generation_config = transformers.GenerationConfig(**said)
+    theirs.generation_config.save_pretrained(tmp_path)
+    ours, ids = zoo.from_pretrained(tmp_path), torch.tensor([[3, 1, 4, 1, 5]])
+    row = theirs.generate(ids, max_new_tokens=most, do_sample=False)[0, 1:].tolist()
+    ends = [1, *said["eos_token_id"]] if isinstance(said["eos_token_id"], list) else [1]
+    found = ours.respond(most=most, source=numbers(ids), mask=torch.ones(1, 5, 1))
+    assert found == [row[: next((k for k, token in enumerate(row) if token in ends), len(row))]]
 
 
 def test_sound_becomes_the_tokens_that_theirs_becomes(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,13 +171,19 @@ class FinishedHypotheses:
 
 
 def beam(
-    decoder: Decoder, prompt: Tensor, *, beams: int, most: int, stop: int, alpha: float = 0.6
+    decoder: Decoder,
+    prompt: Tensor,
+    *,
+    beams: int,
+    most: int,
+    stop: int | Collection[int],
+    alpha: float = 0.6,
 ) -> tuple[Tensor, Tensor]:
     """The best continuations (batch, n) of the prompt, and their scores (batch,).
 
-    A score is Σ log p / ((5 + length) / 6)^alpha, the length including `stop`
-    (https://arxiv.org/abs/1609.08144). A row truncated at `most` tokens counts as finished. Rows
-    are padded with `stop`.
+    A score is Σ log p / ((5 + length) / 6)^alpha, the length including the token that ends it
+    (https://arxiv.org/abs/1609.08144). A row truncated at `most` tokens counts as finished. `stop`
+    is the token or tokens that end a row; rows are padded with the first of them.
 
     >>> import torch
     >>> from edgewise import R, zoo
@@ -191,7 +197,8 @@ def beam(
     torch.Size([1])
     """
     checked_integer(beams, "beams", 1)
-    checked_integer(stop, "stop", 0)
+    if not stop_tokens(stop):
+        raise BadDecoding("beam search needs a token that ends a row", caller(), "give `stop`")
     _check_number(alpha, "alpha", positive=False)
     tokens = checked_prompt(decoder, prompt, most, stop)
     batch, device = len(tokens), tokens.device
@@ -203,12 +210,13 @@ def beam(
     logp = logp.repeat_interleave(beams, 0)
     rows = torch.zeros(batch, beams, 0, dtype=torch.long, device=device)
     finished = [FinishedHypotheses(beams) for _ in range(batch)]
+    wide = (1 + len(stop_tokens(stop))) * beams
     for length in range(1, most + 1):
         reached = total[:, :, None] + logp.view(batch, beams, words)
-        # twice as many as beams: if half of them end, enough remain
-        best, at = reached.flatten(1).topk(min(2 * beams, beams * words), -1)
+        # each beam may end in each way: enough remain
+        best, at = reached.flatten(1).topk(min(wide, beams * words), -1)
         rows = torch.cat([rows.gather(1, _wide(at // words, rows)), (at % words)[..., None]], -1)
-        ends = rows[..., -1] == stop
+        ends = _ends(rows[..., -1], stop)
         scale = ((5 + length) / 6) ** alpha
         ended = (ends & (best > -torch.inf))[:, :beams].nonzero()
         scores, found = best[ended[:, 0], ended[:, 1]].tolist(), rows[ended[:, 0], ended[:, 1]]
@@ -226,7 +234,14 @@ def beam(
         first = torch.arange(batch, device=device)[:, None] * beams
         decoder.take((first + from_beam).flatten())
         logp = decoder(rows[..., -1].reshape(-1, 1)).log_softmax(-1)
-    return _best_rows([done.rows[0] for done in finished], stop, device)
+    absent = next((k for k, done in enumerate(finished) if not done.rows), None)
+    if absent is not None:
+        raise BadDecoding(
+            f"no token can follow in row {absent}: all scores are -∞ or NaN",
+            caller(),
+            "allow more tokens, or check the weights",
+        )
+    return _best_rows([done.rows[0] for done in finished], stop_tokens(stop)[0], device)
 
 
 def _add_truncated(finished: list[FinishedHypotheses], rows: Tensor, scores: Tensor) -> None:

@@ -21,7 +21,7 @@ from edgewise.training.model_files import bad as bad_run
 from edgewise.training.objectives.objective import Average
 from edgewise.training.objectives.texts import bleu
 from edgewise.training.run import Run
-from edgewise.zoo.pretrained.model import Pretrained
+from edgewise.zoo.pretrained.model import SINGLE, Pretrained
 
 BATCH = 32
 LONGEST = 1024  # tokens of a window, for models without a limit
@@ -133,6 +133,9 @@ def _accuracy(model: Pretrained, columns: Columns, names: dict[str, str]) -> Mea
     inputs: list[Any] = list(texts)
     if names["second"]:
         inputs = list(zip(texts, columns.texts(names["second"]), strict=True))
+    if not isinstance(model, Run) and model.problem != SINGLE:
+        what = f"the model gives a text no single class: its problem is {model.problem}"
+        raise bad(what, columns.path, "use `edgewise classify`, which prints its scores")
     shares = model.classify(inputs, truncate=True)
     known = _labels(model)
     for at, label in enumerate(labels, start=1):
@@ -164,8 +167,7 @@ def _attachment(model: Run, gold: list[DependencyTree]) -> Measures:
 
 def _labels(model: Pretrained) -> dict[str, str]:
     """What a file may call a class → its label: the label itself, or its number."""
-    table = model.table.get("id2label")
-    labels = model.labels if isinstance(model, Run) else list((table or {}).values())
+    labels = model.labels if isinstance(model, Run) else model.class_names
     return {str(k): str(v) for k, v in enumerate(labels)} | {str(v): str(v) for v in labels}
 
 

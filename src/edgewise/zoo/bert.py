@@ -32,8 +32,10 @@ from edgewise.zoo.parts import Statements, affine, dropped, layer_norm, linear, 
 class Config(block.Block):
     """`first` is the position of the first token, `buckets` those of relative positions (MPNet).
 
-    `labels` are the classes of a classifier, `pooling` is the activation of `pooled`; embeddings
-    of another size than that of the layers (`embedding`) are projected to it (ELECTRA, ALBERT).
+    `labels` are the classes of a classifier, `pooling` is the activation of `pooled`, `guessing`
+    that of the head of masked tokens, by default that of the layers (RoBERTa, MPNet and ELECTRA
+    have GELU there, whatever the layers have); embeddings of another size than that of the layers
+    (`embedding`) are projected to it (ELECTRA, ALBERT).
     """
 
     vocabulary: int = 30_522
@@ -51,6 +53,7 @@ class Config(block.Block):
     labels: int = 2
     pooling: Function = F.tanh
     embedding: int | None = None
+    guessing: Function | None = None
 
     OWN: ClassVar = {"norm": "post", "positions": "learned"}
 
@@ -58,6 +61,11 @@ class Config(block.Block):
     def width(self) -> int:
         """The size of embeddings."""
         return self.embedding or self.size
+
+    @property
+    def activation_of_guess(self) -> Function:
+        """The activation of the head of masked tokens."""
+        return self.activation if self.guessing is None else self.guessing
 
 
 class EncoderSizes(Protocol):
@@ -144,7 +152,7 @@ def readouts(config: Config) -> Statements:
     """What is made of `out(i)`: `pooled`, `logits(i)`, `embedding` and what classifiers give."""
     return [
         pooled(config),
-        *masked_tokens(config, config.activation),
+        *masked_tokens(config, config.activation_of_guess),
         *classifiers(config),
         R.follows <= affine(dropped(R.pooled, config.dropout), "follows", config.size, 2),
         *unit_mean(R.out, R.mask, R.embedding),

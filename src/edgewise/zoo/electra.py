@@ -29,6 +29,7 @@ class Config(bert.Config):
     hidden: int = 1024
     pooling: Function = F.gelu
     embedding: int | None = 128
+    guessing: Function | None = F.gelu
 
 
 def program(config: Config) -> Program:
@@ -41,7 +42,7 @@ def program(config: Config) -> Program:
         (R.judged(V.I) <= affine(R.out(V.I), "judged", d, d)) | [config.activation],
         R.replaced(V.I) <= affine(R.judged(V.I), "replaced", d, 1),
         bert.pooled(config),
-        *bert.masked_tokens(config, F.gelu),
+        *bert.masked_tokens(config, config.activation_of_guess),
         *bert.classifiers(config),
         *bert.unit_mean(R.out, R.mask, R.embedding),
     ]

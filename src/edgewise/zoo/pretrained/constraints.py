@@ -50,14 +50,17 @@ class Constraints:
 
     def __call__(self, scores: Tensor, history: Tensor, step: int, most: int) -> Tensor:
         """The scores of token `step` of `most`, from 0, after the tokens of `history`."""
-        forced = self.first if step == 0 else self.last if step == most - 1 else None
+        forced = self.last if step == most - 1 else None
+        if forced is None and history.shape[1] == 1:  # after the start token alone
+            forced = self.first
         if forced is not None:
             return torch.full_like(scores, -torch.inf).index_fill(1, _index(scores, [forced]), 0.0)
         if self.penalty != 1:
             seen = scores.gather(1, history)
             lower = torch.where(seen < 0, seen * self.penalty, seen / self.penalty)
             scores = scores.scatter(1, history, lower)
-        banned = [*self.banned, *(self.banned_first if step == 0 else ())]
+        free = int(self.first is not None and history.shape[1] - step == 1)  # after a forced one
+        banned = [*self.banned, *(self.banned_first if step == free else ())]
         if history.shape[1] < self.least or step < self.least_new:
             banned += self.ends
         scores = scores.index_fill(1, _index(scores, banned), -torch.inf) if banned else scores

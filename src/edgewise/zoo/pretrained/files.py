@@ -25,7 +25,7 @@ LARGEST_JSON = 1 << 26
 KINDS = {"F64", "F32", "F16", "BF16"}
 LONGEST_NAME = 255
 GENERATION = "generation_config.json"
-WRITTEN = {CONFIG, WEIGHTS, GENERATION, "tokenizer.json"}
+WRITTEN = {CONFIG, WEIGHTS, GENERATION, "tokenizer.json", "modules.json", "1_Pooling"}
 BESIDE = {  # what exports of a run have too
     *("README.md", "rules.txt", "recipe.toml", "tokenizer_config.json", ".gitattributes"),
     *("summary.json", "metrics.jsonl", "loss.png"),

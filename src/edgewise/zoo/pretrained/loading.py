@@ -16,6 +16,7 @@ from edgewise.zoo.pretrained.constraints import NAMES, UNSUPPORTED
 from edgewise.zoo.pretrained.fetch import SOURCES, hub_folder, is_hub_name
 from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.model import Pretrained
+from edgewise.zoo.pretrained.pooling import read_pooling
 from edgewise.zoo.pretrained.pruned import pruned_entries, read_pruned
 from edgewise.zoo.pretrained.schema import TOKENS, CheckpointSpec, read_config, table_of
 from edgewise.zoo.pretrained.tensors import Shape, TensorEntry, check_tensors, shapes_of, to_ours
@@ -91,11 +92,11 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
             help=known if near else "give the folder that holds `config.json`",
         )
     table = files.read_json(path / files.CONFIG)
-    if (path / files.GENERATION).is_file():  # overrides what config.json says of tokens
+    if (path / files.GENERATION).is_file():  # replaces what config.json says of decoding
         generation = files.read_json(path / files.GENERATION)
-        said = (
-            name for name in (*TOKENS, *NAMES, *UNSUPPORTED) if generation.get(name) is not None
-        )
+        own = (*NAMES, *UNSUPPORTED)
+        table = {name: value for name, value in table.items() if name not in own}
+        said = (name for name in (*TOKENS, *own) if generation.get(name) is not None)
         table |= {name: generation[name] for name in said}
     part = TEXT_PARTS.get(str(table.get("model_type")))
     table = part.table(table) if part else table
@@ -127,6 +128,7 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
         table,
         dtype,
         pruned=gone,
+        pooling=read_pooling(path),
     )
 
 

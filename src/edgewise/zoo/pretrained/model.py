@@ -20,6 +20,7 @@ from edgewise.pruning.layers import checked_layers
 from edgewise.pruning.smaller_models import pruned_rules
 from edgewise.zoo.pretrained.constraints import NAMES
 from edgewise.zoo.pretrained.fields import BadPretrained
+from edgewise.zoo.pretrained.pooling import FIRST, MEAN
 from edgewise.zoo.pretrained.pruned import PrunedHeads, left_of, with_pruned
 from edgewise.zoo.pretrained.saving import save_pretrained
 from edgewise.zoo.pretrained.schema import TOKENS, CheckpointSpec
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
     from edgewise.decode.decoder import Decoder
 
 CPU = torch.device("cpu")
+PROBLEMS = SINGLE, SEVERAL, REGRESSION = (
+    "single_label_classification",
+    "multi_label_classification",
+    "regression",
+)
 UNLIMITED = 1 << 30  # positions of a model with relative positions only
 WIDTH_MULTIPLE = 16  # a model is grounded once per width: round widths up to reuse it
 
@@ -47,7 +53,8 @@ class Pretrained:
 
     `program` are the rules, `weights` all weights by name, `spec` is the module of `architectures/`
     that describes the checkpoint, and `model` the program compiled for `output`; `pruned` are the
-    heads of its layers that were taken away, counted as they were in the checkpoint.
+    heads of its layers that were taken away, counted as they were in the checkpoint; `pooling` is
+    how `embed` makes one vector of a text.
 
     >>> import tempfile
     >>> import torch
@@ -74,6 +81,7 @@ class Pretrained:
     compiled: dict[str, Model] = field(default_factory=dict)
     device: torch.device = CPU
     pruned: PrunedHeads = field(default_factory=dict)
+    pooling: str = MEAN
 
     def __repr__(self) -> str:
         size = sum(weight.numel() for weight in self.weights.values())
@@ -174,7 +182,8 @@ class Pretrained:
         return {name: known[name] for name in read}
 
     def embed(self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False) -> Tensor:
-        """A unit-length embedding of each text.
+        """A unit-length embedding of each text: the mean of the rows of its tokens, or the first
+        where a folder of sentence-transformers says so.
 
         >>> from edgewise import zoo
         >>> model = zoo.from_pretrained(zoo.fetch("all-minilm-l6-v2"))  # doctest: +SKIP
@@ -184,12 +193,22 @@ class Pretrained:
             raise BadPretrained(
                 f"`{self.architecture}` gives no text embedding", caller(), "use an encoder"
             )
-        return self._rows(texts, self.config.size, batch, truncate)
+        if self.pooling not in (MEAN, FIRST):
+            raise BadPretrained(
+                f"the folder makes a vector of a text by {self.pooling}",
+                caller(),
+                f"`embed` supports {MEAN} and {FIRST}; `compile('out')` gives the rows of tokens",
+            )
+        found = self._rows(texts, self.config.size, batch, truncate)
+        return found if self.pooling == MEAN else torch.nn.functional.normalize(found, dim=-1)
 
     def classify(
         self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False
     ) -> list[dict[str, float]]:
         """The probability of each class by its label, the most likely first, for each text.
+
+        They are 1 together, or each is one of its own where a text may have several classes
+        (`problem_type` in `config.json`, or a single class); of a regression, its numbers.
 
         >>> from edgewise import zoo
         >>> model = zoo.from_pretrained(
@@ -204,9 +223,26 @@ class Pretrained:
                 "use a checkpoint with a classifier, such as `BertForSequenceClassification`",
             )
         scores = self._rows(texts, self.config.labels, batch, truncate)
+        return [shares_of(self.class_names, row, self.problem) for row in scores]
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes, in the order of their scores."""
         names = self.table.get("id2label") or {}
-        labels = [str(names.get(str(k), f"LABEL_{k}")) for k in range(self.config.labels)]
-        return [shares_of(labels, row) for row in scores]
+        return [str(names.get(str(k), f"LABEL_{k}")) for k in range(self.config.labels)]
+
+    @property
+    def problem(self) -> str:
+        """What the scores of a classifier are for: one class of a text, several, or a number."""
+        said = self.table.get("problem_type")
+        if said is not None and said not in PROBLEMS:
+            raise BadPretrained(
+                f"the configuration has `problem_type` = {said!r:.60}",
+                caller(),
+                f"it is one of {', '.join(PROBLEMS)}",
+            )
+        alone = self.config.labels == 1 and said != REGRESSION  # one class: is it so or not?
+        return SEVERAL if alone else said or SINGLE
 
     def _rows(self, texts: Sequence[str], size: int, batch: int, truncate: bool) -> Tensor:
         """What the model gives for each text, one row (texts, size)."""
@@ -215,7 +251,9 @@ class Pretrained:
             range(len(texts)), key=lambda k: len(texts[k])
         )  # texts of similar length together: little padding
         found = torch.zeros(len(texts), size, dtype=self.dtype)
-        model = self.model
+        first = self.output == "embedding" and self.pooling == FIRST
+        relation = "out" if first else self.output
+        model = self.compile(relation)
         with torch.inference_mode():
             for start in range(0, len(order), batch):
                 some = order[start : start + batch]
@@ -228,7 +266,9 @@ class Pretrained:
                     raise BadPretrained(
                         f"text {some[int(empty[0])]} has no tokens", caller(), "leave it out"
                     )
-                found[some] = model(**self.inputs(tokens)).to("cpu")
+                rows = model(**self.inputs(tokens, relation)).to("cpu")
+                rows = rows[:, 0] if first else rows
+                found[some] = rows.reshape(len(some), size)  # a vector of one number is a number
         return found
 
     def decoder(self, read: int, most: int) -> tuple[Decoder, int]:
@@ -300,8 +340,9 @@ class Pretrained:
             tokenizer=self.tokenizer,
             # a null is said too: without it transformers takes the default of the model type
             tokens={name: self.table[name] for name in TOKENS if name in self.table}
-            | self._said("id2label", "label2id"),
+            | self._said("id2label", "label2id", "problem_type"),
             generation=self._said(*NAMES),
+            pooling=self.pooling,
         )
 
     def _said(self, *names: str) -> dict[str, Any]:
@@ -309,13 +350,16 @@ class Pretrained:
         return {name: self.table[name] for name in names if self.table.get(name) is not None}
 
 
-def shares_of(labels: Sequence[str], scores: Tensor) -> dict[str, float]:
+def shares_of(labels: Sequence[str], scores: Tensor, problem: str = SINGLE) -> dict[str, float]:
     """The probabilities of classes by their labels, the most likely first.
 
     >>> shares_of(["no", "yes"], torch.tensor([0.0, 0.0]))
     {'no': 0.5, 'yes': 0.5}
     """
-    pairs = zip(labels, scores.double().softmax(-1).tolist(), strict=True)
+    scores = scores.double()
+    if problem != REGRESSION:
+        scores = scores.softmax(-1) if problem == SINGLE else scores.sigmoid()
+    pairs = zip(labels, scores.tolist(), strict=True)
     return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
 

@@ -15,6 +15,7 @@ from edgewise.language.program import Program
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
 from edgewise.zoo.pretrained.fields import BadPretrained
+from edgewise.zoo.pretrained.pooling import MEAN, write_pooling
 from edgewise.zoo.pretrained.pruned import PrunedHeads, pruned_config, pruned_entries
 from edgewise.zoo.pretrained.schema import TOKENS, CheckpointSpec, read_config, table_of
 from edgewise.zoo.pretrained.tensors import TensorEntry, shapes_of, to_theirs
@@ -36,13 +37,15 @@ def save_pretrained(
     tokens: Mapping[str, object] | None = None,
     generation: Mapping[str, object] | None = None,
     pruned: PrunedHeads | None = None,
+    pooling: str = MEAN,
 ) -> None:
     """Write weights so that `transformers` loads them; a failure leaves no partial folder.
 
     `weights` are those of `model.program(config)` by name; those that the architecture (by default
     the first of the model type) does not have are left out. `tokens` are special token ids by their
     names in `config.json`, such as `eos_token_id`; `generation` are fields that
-    `generation_config.json` has besides. `pruned` are the heads that each layer lacks.
+    `generation_config.json` has besides. `pruned` are the heads that each layer lacks,
+    `pooling` how an encoder makes one vector of a text.
 
     >>> import os, tempfile
     >>> from edgewise import zoo
@@ -75,6 +78,8 @@ def save_pretrained(
         if generation:
             own = {name: table[name] for name in TOKENS if table.get(name) is not None}
             files.write_json(folder / files.GENERATION, {**own, **generation})
+        if pooling != MEAN:
+            write_pooling(folder, pooling, config.size)
         if tokenizer is not None:
             tokenizer.save(str(folder / "tokenizer.json"))
 

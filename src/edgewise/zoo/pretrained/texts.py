@@ -272,7 +272,10 @@ def respond(
     decoder = constrained(pretrained, decoder, ends, most)
     rows = max(len(item.values if isinstance(item, numbers) else item) for item in inputs.values())
     tokens = torch.tensor(begun, device=pretrained.device).expand(rows, -1)
-    found, _ = beam(decoder, tokens, beams=beams, most=most, stop=ends[0])
+    if checked_integer(beams, "beams", 1) == 1:
+        found = greedy(decoder, tokens, most=most, stop=ends)
+    else:
+        found, _ = beam(decoder, tokens, beams=beams, most=most, stop=ends)
     return [_until(row.tolist(), ends) for row in found]
 
 

@@ -25,7 +25,7 @@ FIRST, BUCKETS = 2, 32  # whatever a configuration says
 def read_config(fields: Fields) -> model.Config:
     fields.fixed("relative_attention_num_buckets", BUCKETS)
     more: Any = {"types": 0, "first": FIRST, "buckets": BUCKETS, "labels": fields.labels()}
-    return model.Config(**bert.sizes(fields), **more)
+    return model.Config(**roberta.guessing(fields), **more)
 
 
 def write_config(config: model.Config) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from edgewise.language import F
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.architectures.bert import entries as entries
@@ -27,7 +28,13 @@ def read_config(fields: Fields) -> model.Config:
     fields.fixed("position_embedding_type", "absolute")
     first = fields.size("pad_token_id", default=1, least=0) + 1
     types, labels = fields.size("type_vocab_size"), fields.labels()
-    return model.Config(**bert.sizes(fields), types=types, first=first, labels=labels)
+    return model.Config(**guessing(fields), types=types, first=first, labels=labels)
+
+
+def guessing(fields: Fields) -> dict[str, Any]:
+    """BERT's sizes; words are guessed by GELU, whatever the layers have."""
+    found = bert.sizes(fields)
+    return found | {"guessing": None if found["activation"] == F.gelu else F.gelu}
 
 
 def write_config(config: model.Config) -> dict[str, Any]:
