@@ -107,6 +107,18 @@ def test_explain(files, capsys):
     assert out.startswith("plan\n")
 
 
+def test_what_no_other_rule_reads_is_explained(files, tmp_path, capsys):
+    named = run(capsys, "explain", files[0], "far", "--facts", files[1])
+    assert run(capsys, "explain", files[0], "--facts", files[1]) == named
+    two = tmp_path / "two.rules"
+    two.write_text("a(X) :- b(X).\nc(X) :- d(X), ~a(X).\ne(X) :- e(X), d(X).\ne(X) :- b(X).\n")
+    named = run(capsys, "explain", str(two), "c", "e")
+    assert named[0] == 0
+    assert run(capsys, "explain", str(two)) == named
+    two.write_text("a(X) :- b(X).\nb(X) :- a(X).\n")
+    assert run(capsys, "explain", str(two))[:2] == run(capsys, "explain", str(two), "a", "b")[:2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -115,7 +127,8 @@ def test_explain(files, capsys):
         (["solve", "{rules}", "far(a), far(b)"], "not-an-atom"),
         (["solve", "{rules}", "near(a)", "--facts", "{facts}"], "not-derivable"),
         (["solve", "{rules}", "--facts", "{rules}"], "not-facts"),
-        (["explain", "{rules}", "near"], None),
+        (["explain", "{rules}", "near"], "unknown-output"),
+        (["explain", "{facts}"], "unknown-output"),
         (["explain", "{rules}", "far", "--stage", "code"], None),
         (["draw", "{rules}", "--out", "no/such/folder/a.svg"], "cannot-write"),
         (["draw", "{rules}", "--out", "a.png"], None),

@@ -54,6 +54,24 @@ def program_of(path: Path) -> Program:
     return Program.load(str(path))
 
 
+def outputs_of(program: Program, path: Path) -> list[str]:
+    """The relations that are derived and that no rule of another one reads; all where each is."""
+    from edgewise.language.nodes import Atom
+    from edgewise.language.statements import atoms
+    from edgewise.plan.lower import UnknownOutput
+
+    heads = list(dict.fromkeys(rule.head.relation for rule in program.rules))
+    if not heads:
+        raise UnknownOutput(f"`{path}` holds no rule", None, "write one, such as `h(X) :- a(X).`")
+    read = {
+        atom.relation
+        for rule in program.rules
+        for atom in atoms(rule)
+        if isinstance(atom, Atom) and atom.relation != rule.head.relation
+    }
+    return [name for name in heads if name not in read] or heads
+
+
 def facts_of(paths: list[Path] | None) -> list[Atom]:
     """The facts of all files."""
     found: list[Atom] = []
