@@ -7,6 +7,7 @@ from rank_cases import GRAPHS, N
 from edgewise.distributed import Shards
 from edgewise.distributed.local_graphs import (
     chosen_rows,
+    local_rows,
     on_keys,
     rows_of_tokens,
     rows_with_keys,
@@ -15,6 +16,7 @@ from edgewise.distributed.local_graphs import (
 from edgewise.distributed.needs import needs_of
 from edgewise.distributed.stepped_runs import SteppedRuns
 from edgewise.distributed.token_sets import EMPTY, TokenSet
+from edgewise.graphs import causal, dilated, documents, strided, window
 from edgewise.layouts import Trapezoids
 
 ORDERS = [{}, {"step": 3}, {"step": 4}, {"paired": True}]
@@ -62,6 +64,41 @@ def test_local_graphs_are_parts_of_the_matrix(graph):
     assert not empty[10:30].any()
     assert (empty[30:] == matrix[30:]).all()
     assert rows_with_keys(rows).list().tolist() == np.flatnonzero(matrix.any(1)).tolist()
+
+
+STEPPED = [
+    *(strided(3), dilated(2, 3), causal() & strided(4), dilated(4, 2) | strided(4)),
+    strided(4) - window(9),
+    (causal() & strided(3)) - documents([15, 15, 11]),
+    strided(6) & documents([12, 18, 11]),
+]
+
+
+@pytest.mark.parametrize("order", [*ORDERS, {"step": 6}, {"step": 12}], ids=str)
+@pytest.mark.parametrize("graph", [*GRAPHS, *STEPPED], ids=repr)
+def test_rows_of_some_queries_on_some_keys_are_those_of_the_matrix(graph, order):
+    matrix = graph.dense(N).numpy()
+    draw = np.random.default_rng(0).random
+    for ranks in (1, 2, 5, 7):
+        sets = [Shards(N, ranks, **order).tokens(rank) for rank in range(ranks)]
+        sets += [EMPTY, *(TokenSet.of_tokens(np.flatnonzero(draw(N) < p)) for p in (0.1, 0.6))]
+        for queries in sets:
+            rows = local_rows(graph, N, queries)
+            for keys in sets:
+                found = rows(keys)
+                expected = matrix[queries.list()][:, keys.list()]
+                assert (found.n, found.m, found.count()) == (*expected.shape, expected.sum())
+                assert (found.dense().numpy() == expected).all()
+
+
+@pytest.mark.parametrize("step", [1, 64])
+def test_pairs_of_strides_are_not_listed(step):
+    """A rank of eight would list a billion of them; by class, its rows are those of a causal graph
+    with a smaller step."""
+    n = 1 << 20
+    mine = Shards(n, 8, step=64).tokens(3)
+    rows = local_rows(causal() & strided(64 * step), n, mine)(mine)
+    assert rows.same_as((causal() & strided(8 * step)).rows(n // 8))
 
 
 def test_sets_of_tokens_are_sets():

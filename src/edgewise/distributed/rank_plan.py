@@ -13,8 +13,7 @@ from edgewise.distributed.collectives import Ranks
 from edgewise.distributed.local_attention import LocalAttention
 from edgewise.distributed.local_graphs import (
     chosen_rows,
-    on_keys,
-    rows_of_tokens,
+    local_rows,
     rows_with_keys,
     without_rows,
 )
@@ -127,18 +126,16 @@ class _PartBuilder:
 
     def _exchange(self, part: SharedPart, needs: Needs, kind: str) -> RankPart:
         own = part.shards.tokens(self.ranks.rank)
-        rows = rows_of_tokens(part.graph, part.shards.n, own)
-        if needs.parts.count:
-            rows = without_rows(rows, TokenSet.of_tokens(own.place(needs.parts.list())))
-        tokens = own.list()
-        local = LocalAttention(pattern_of_rows(on_keys(rows, own)), tokens, tokens)
+        rows, tokens = local_rows(part.graph, part.shards.n, own), own.list()
+        split = TokenSet.of_tokens(own.place(needs.parts.list()))
+        local = LocalAttention(pattern_of_rows(without_rows(rows(own), split)), tokens, tokens)
         fetch = self._fetch(needs.keys)
         self._add(f"{kind} back", sum(fetch.sent) * self.sizes.key)
         if not int(self.ranks.gather(self.ranks.integers([needs.keys.count])).sum()):
             return ExchangePart(local, fetch, None, None, kind)
-        far = on_keys(rows, needs.keys)
+        far = without_rows(rows(needs.keys), split)
         some = rows_with_keys(far)
-        at = None if some.count == rows.n else torch.from_numpy(some.list()).to(self.ranks.device)
+        at = None if some.count == far.n else torch.from_numpy(some.list()).to(self.ranks.device)
         graph = pattern_of_rows(far if at is None else chosen_rows(far, some))
         remote = LocalAttention(graph, tokens[some.list()], needs.keys.list())
         return ExchangePart(local, fetch, remote, at, kind)
@@ -159,7 +156,7 @@ class _PartBuilder:
         every = np.concatenate(ranks.gather_lists(needs.parts.list()))
         order = np.argsort(every, kind="stable")
         ascending = TokenSet.of_tokens(every[order])
-        rows = on_keys(rows_of_tokens(part.graph, shards.n, ascending), own)
+        rows = local_rows(part.graph, shards.n, ascending)(own)
         attention = LocalAttention(pattern_of_rows(rows), every[order], own.list())
         mine = torch.from_numpy(own.place(needs.parts.list())) if needs.parts.count else None
         mine = torch.zeros(0, dtype=torch.int64) if mine is None else mine
@@ -174,8 +171,7 @@ class _PartBuilder:
         queries, keys = (self._fetch(rows, groups) for rows in (needs.queries, needs.keys))
         graph = part.graph
         if needs.queries.count < n or needs.keys.count < n:
-            rows = on_keys(rows_of_tokens(graph, n, needs.queries), needs.keys)
-            graph = pattern_of_rows(rows)
+            graph = pattern_of_rows(local_rows(graph, n, needs.queries)(needs.keys))
         attention = LocalAttention(graph, needs.queries.list(), needs.keys.list())
         sent = np.zeros(self.ranks.count, np.int64)  # of other ranks it is not known
         sent[rank] = sum(keys.sent) - keys.sent[rank]
