@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgewise import F, Program, R, V, W, rows
+from edgewise.graphs import window
 from edgewise.passes import GRAPH
 from edgewise.physical.merge import added_at
 from edgewise.physical.passes import ON_GRAPH, gathers
+from edgewise.physical.passes.dots import edge_dots
 from edgewise.pipeline import PASSES
 from tests.physical.test_plan import CASES, EDGE, assert_equal, values_and_gradients
 
@@ -111,7 +113,12 @@ FOR = {
     ),
     "family products": (HEADS, X, "matmul"),
     "merge gathers": (TWICE, {"next": NEXT, **X}, "index_select"),
-    "dots as products": (DISTANCES, LONG, "mul"),
+    "dots as products": (DISTANCES, LONG, unwrap(edge_dots)),
+    "dots along edges": (
+        Program([(R.out(V.I, V.J) <= (R.x(V.I).T, R.x(V.J), window(12)(V.I, V.J))) | [F.product]]),
+        {"x": torch.randn(200, 4, dtype=torch.float64)},
+        "index_select",
+    ),
     "fuse gathers": (sums(R.x(V.J)), {"edge": edges(35), **X}, "index_select"),
     "strided views": (
         Program([R.out(V.I, V.J) <= (R.x(V.I), R.y(V.J))]),

@@ -15,6 +15,7 @@ from edgewise.kernels.edges.message_operator import segment_messages
 from edgewise.kernels.edges.messages import MessageIndex, Messages, message_index
 from edgewise.kernels.edges.operators import (
     additive_attention,
+    edge_dots,
     grouped_linear,
     segment_extreme,
     segment_mean,
@@ -33,6 +34,7 @@ __all__ = [
     "SplitCSR",
     "additive_attention",
     "choose",
+    "edge_dots",
     "edge_index",
     "grouped_linear",
     "grouping",

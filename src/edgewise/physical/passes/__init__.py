@@ -16,7 +16,7 @@ from edgewise.passes import GRAPH, Pass
 from edgewise.physical.lowering import Lowering, create, input_node, is_weight, set_args
 from edgewise.physical.opaque import opaque
 from edgewise.physical.passes.aggregates import aggregate_first, fill_rows, merge_aggregates
-from edgewise.physical.passes.dots import dots_as_products
+from edgewise.physical.passes.dots import dots_along_edges, dots_as_products
 from edgewise.physical.passes.families import family_products
 from edgewise.physical.passes.gathers import AGGREGATE, fuse_gathers
 from edgewise.physical.passes.messages import fuse_messages
@@ -175,6 +175,13 @@ ON_GRAPH = (
         "dot products of rows that pairs share are numbers of one product of matrices",
         GRAPH,
         dots_as_products,
+        reads_keys=True,
+    ),
+    Pass(
+        "dots along edges",
+        "dot products read rows where they are, not gathered before",
+        GRAPH,
+        dots_along_edges,
         reads_keys=True,
     ),
     Pass(

@@ -1,4 +1,4 @@
-"""Dot products of gathered rows as numbers of one product of matrices."""
+"""Dot products of gathered rows: numbers of one product of matrices, or of a kernel along edges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
+from edgewise.kernels import edges
+from edgewise.kernels.edges import EdgeIndex, edge_index
+from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.physical.lowering import Lowering, to_device
+from edgewise.physical.opaque import opaque
+from edgewise.physical.passes.gathers import LARGEST
 from edgewise.physical.passes.rows import FEWER, MANY, Gather, gather_of, numbered
 
 MORE = 2  # numbers in the products for each grounding, at most
@@ -67,6 +72,75 @@ def dots_as_products(plan: Lowering) -> int:
                 plan.replace(node, found.reshape(*found.shape, 1))
             changed += 1
     return changed
+
+
+def _edges(y: Tensor, x: Tensor, which: EdgeIndex) -> Tensor:
+    note_choice(EdgeOperation("edge_dots", x.shape[1], x.dtype, x.device.type))
+    return torch.empty(which.edges, dtype=x.dtype, device="meta")
+
+
+@opaque(like=_edges, operators=lambda y, x, which: edges.edge_dots(y, x, index=which))
+def edge_dots(y: Tensor, x: Tensor, which: EdgeIndex) -> Tensor:
+    found: Tensor = edges.edge_dots(y, x, index=which)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class DotsAlongEdges:
+    """Edges from rows of the left side to rows of the right, or back if they are `turned`.
+
+    `places` says which edge each grounding is, None if they are in one order.
+    """
+
+    which: EdgeIndex
+    turned: bool
+    places: Tensor | None
+
+    def __call__(self, left: Tensor, right: Tensor) -> Tensor:
+        """From (batch, rows, d) to (batch, groundings)."""
+        batch = max(len(left), len(right))
+        y, x = (side.expand(batch, *side.shape[1:]).flatten(0, 1) for side in (left, right))
+        which = self.which if batch == 1 else self.which.repeated(batch)
+        found = edge_dots(*(x, y) if self.turned else (y, x), which).reshape(batch, -1)
+        return found if self.places is None else found.index_select(1, self.places)
+
+
+def dots_along_edges(plan: Lowering) -> int:
+    """gather(a) · gather(b) → a kernel that reads the rows of a and b where they are."""
+    changed = 0
+    for node in plan.nodes("sum"):
+        sides = _dot(plan, node)
+        if sides is None or node.meta["like"].numel() > LARGEST:
+            continue
+        left, right = sides
+
+        def find(left: Gather = left, right: Gather = right) -> DotsAlongEdges:
+            ends = [(gather.rows.cpu(), gather.size) for gather in (left, right)]
+            return to_device(along_edges(*ends), plan.device)
+
+        key = ("edge dots", id(left.rows), id(right.rows), left.size, right.size)
+        dots: DotsAlongEdges = plan.analyse(key, find, left.rows, right.rows)
+        with plan.rewriting(node):
+            found = dots(plan.symbol(left.base), plan.symbol(right.base))
+            plan.replace(node, found.reshape(*found.shape, 1))
+        changed += 1
+    return changed
+
+
+def along_edges(left: tuple[Tensor, int], right: tuple[Tensor, int]) -> DotsAlongEdges:
+    """The rows that each grounding reads on both sides, of so many.
+
+    >>> found = along_edges((torch.tensor([1, 0, 2]), 3), (torch.tensor([2, 0, 1]), 3))
+    >>> found.which.rows.index.tolist(), found.turned, found.places.tolist()
+    ([0, 2, 1], False, [1, 0, 2])
+    """
+    for turned, (ids, rows) in enumerate(((left, right), (right, left))):
+        if bool((ids[0][1:] >= ids[0][:-1]).all()):
+            return DotsAlongEdges(edge_index(ids[0], rows[0], ids[1], rows[1]), bool(turned), None)
+    order = left[0].argsort(stable=True)
+    places = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)))
+    which = edge_index(left[0][order], right[0][order], left[1], right[1])
+    return DotsAlongEdges(which, False, places)
 
 
 @dataclass(frozen=True, eq=False)
