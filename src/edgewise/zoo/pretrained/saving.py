@@ -79,7 +79,7 @@ def save_pretrained(
             own = {name: table[name] for name in TOKENS if table.get(name) is not None}
             files.write_json(folder / files.GENERATION, {**own, **generation})
         if pooling != MEAN:
-            write_pooling(folder, pooling, config.size)
+            write_pooling(folder, pooling, vars(config)["size"])
         if tokenizer is not None:
             tokenizer.save(str(folder / "tokenizer.json"))
 
