@@ -43,5 +43,5 @@ def refuse_unknown(without: Collection[str]) -> None:
             raise UnknownPass(
                 f"there is no pass `{name}`",
                 caller(),
-                f"did you mean `{near}`?" if near else f"there are {', '.join(names)}",
+                f"did you mean `{near}`?" if near else f"use one of {', '.join(names)}",
             )

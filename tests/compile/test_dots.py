@@ -1,4 +1,4 @@
-"""Dot products that groundings read of products of matrices are those of the reference."""
+"""Dot products that groundings read of matrix products are those of the reference."""
 
 import pytest
 import torch
@@ -59,7 +59,7 @@ ITEMS = {
 
 
 def used(model, data=None):
-    """How many dot products are read of products of matrices."""
+    """How many dot products are read of matrix products."""
     plans = [plan for step in model._cache.built.values() for plan in step.plans.values()]
     return sum(plan.passes["dots as products"] for plan in plans)
 

@@ -233,7 +233,7 @@ def test_typed_relations_name_their_products():
     twice = replace_domain(typed, 2)
     types = torch.cat([torch.zeros(64), torch.ones(36)]).long()
     (most,) = steps(twice, "out", torch.stack([RING[0], types, RING[1]]), x=torch.ones(64, 4))
-    assert most["kernel"] == "aggregate sum (one product of matrices)"
+    assert most["kernel"] == "aggregate sum (one matrix product)"
     assert "most heads meet most members" in most["not"]["reference"]
 
 

@@ -1,7 +1,7 @@
 """Programs that are equal but for names and order.
 
 Variables, weights and relations that a program derives or states may have other names; rules, facts
-and conditions another order. Values keep theirs: a product of matrices depends on it. Relations
+and conditions another order. Values keep theirs: a matrix product depends on it. Relations
 that only data states keep their names, and so do those that no rule reads.
 """
 

@@ -79,7 +79,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 def _times_vector(matrix: Tensor, vector: Tensor) -> Tensor:
     import torch
 
-    if matrix.shape[:2] == (1, 1):  # one weight for all rows: one product of matrices
+    if matrix.shape[:2] == (1, 1):  # one weight for all rows: one matrix product
         return torch.nn.functional.linear(vector, matrix[0, 0])
     if matrix.shape[0] == vector.shape[1] == 1:  # many weights for one row: one product as well
         found = torch.nn.functional.linear(vector, matrix[0].flatten(0, 1))

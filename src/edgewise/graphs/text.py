@@ -192,7 +192,7 @@ class _PatternReader:
                 return self._guarded(node, lambda: build(*args, **named))
             case ast.Attribute(attr=method):
                 near = nearest(method, METHODS)
-                fix = f"did you mean `{near}`?" if near else f"there are {', '.join(METHODS)}"
+                fix = f"did you mean `{near}`?" if near else f"use one of {', '.join(METHODS)}"
                 raise self._error(node.func, f"patterns have no method `{method}`", fix)
         raise self._error(node, "this cannot be called", "call a pattern by name")
 
@@ -202,7 +202,7 @@ class _PatternReader:
         if name.id not in self.names:
             near = nearest(name.id, list(self.names))
             fix = (
-                f"did you mean `{near}`?" if near else f"there are {', '.join(sorted(self.names))}"
+                f"did you mean `{near}`?" if near else f"use one of {', '.join(sorted(self.names))}"
             )
             raise self._error(name, f"there is no pattern `{name.id}`", fix)
         return self._guarded(node, lambda: self.names[name.id](*args, **named))

@@ -1,6 +1,6 @@
 """One to eight rows times matrices: time goes into reading the matrices, so each is read once.
 
-Libraries for products of matrices are made for many rows. For one to eight on a CPU, loops over the
+Libraries for matrix products are made for many rows. For one to eight on a CPU, loops over the
 rows of the matrix take about as long as reading it does, and the matrices that meet the same rows
 share their start on other threads.
 """

@@ -100,7 +100,7 @@ def _new(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | N
 
 
 def _multiplied(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """A product of matrices; torch refuses those that do not fit."""
+    """A matrix product; torch refuses those that do not fit."""
     a, b = (x.shape for x in args)
     fits = min(len(a), len(b)) > 1 and a[-1] == b[-2] and args[0].dtype == args[1].dtype
     if not fits:

@@ -158,7 +158,7 @@ def _size(columns: int) -> int:
 
 
 def _precision(x: Tensor, exact: str) -> str:
-    """As torch's own products of matrices are set to; three products of halves are exact, too."""
+    """As torch's own matrix products are set to; three products of halves are exact, too."""
     quick = x.dtype != torch.float32 or torch.get_float32_matmul_precision() != "highest"
     return "tf32" if quick else exact
 

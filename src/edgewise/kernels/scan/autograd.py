@@ -242,7 +242,7 @@ def _matrix_gradients(
     matrices: Sequence[Tensor],
     needs: Sequence[bool],
 ) -> list[Tensor | None]:
-    """One product of matrices for all levels."""
+    """One matrix product for all levels."""
     found: list[Tensor | None] = [None] * len(matrices)
     every: list[LoopProducts | Lifted] = [*code.products, *code.lifted]
     for product in every:

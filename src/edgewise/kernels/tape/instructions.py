@@ -71,7 +71,7 @@ def shifted(lines: Sequence[Sequence[int]], start: int, index: int) -> list[list
 
 
 def computed_numbers(code: np.ndarray, steps: np.ndarray) -> int:
-    """How many numbers steps compute: a product of matrices counts its products."""
+    """How many numbers steps compute: a matrix product counts its products."""
     lines = code[steps[:, 0]]
     count = (steps[:, 2] - steps[:, 1]) * lines[:, 2]
     products = np.isin(lines[:, 0], [OPS["product"], OPS["product_add"]])

@@ -205,7 +205,7 @@ class SampleWriter:
             self.put(at, x)
 
     def _reduce(self, name: str, line: Sequence[int], i: int) -> None:
-        """A row of a product of matrices, or one number of a row."""
+        """A row of a matrix product, or one number of a row."""
         (o, so, to), (a, sa, ta), (b, sb, tb) = line[3:6], line[6:9], line[9:12]
         n, row, out = line[2], a + i * sa, o + i * so
         if name in AGGREGATIONS:

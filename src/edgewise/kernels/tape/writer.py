@@ -164,7 +164,7 @@ class TapeWriter:
         return found.reshape(start.shape)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
-        """A product of matrices, or of as many as both have."""
+        """A matrix product, or of as many as both have."""
         if a.dim() == 3:
             return torch.stack([self.product(x, y) for x, y in zip(a, b, strict=True)])
         (rows, inner), columns = a.shape, b.shape[1]

@@ -52,7 +52,7 @@ def fold_biases(plan: Lowering) -> int:
 
 
 def _addend(node: Node, total: Node) -> Node | None:
-    """A product of matrices without a bias or other users, among the terms of a sum."""
+    """A matrix product without a bias or other users, among the terms of a sum."""
     if node.meta["like"].shape != total.meta["like"].shape or len(node.users) != 1:
         return None
     if node.target is linear:
@@ -172,7 +172,7 @@ ON_GRAPH = (
     ),
     Pass(
         "dots as products",
-        "dot products of rows that pairs share are numbers of one product of matrices",
+        "dot products of rows that pairs share are entries of one matrix product",
         GRAPH,
         dots_as_products,
         reads_keys=True,
@@ -208,7 +208,7 @@ ON_GRAPH = (
     Pass("fold gains", "a norm, its gain and its bias are one call", GRAPH, fold_gains),
     Pass(
         "merge projections",
-        "projections of one relation are one product of matrices",
+        "projections of one relation are one matrix product",
         GRAPH,
         merge_projections,
         appending=False,

@@ -1,4 +1,4 @@
-"""Dot products of gathered rows: numbers of one product of matrices, or of a kernel along edges."""
+"""Dot products of gathered rows: entries of one matrix product, or of a kernel along edges."""
 
 from __future__ import annotations
 

@@ -22,9 +22,7 @@ PRODUCTS = ("matmul", "__matmul__", torch.matmul)
 DENSE = 2  # places of heads × members for each grounding, up to which products are one matrix's
 
 _MOST = "most heads meet most members: their matrices side by side are one product"
-ALL_MEMBERS = Chosen(
-    "segment_sum", "one product of matrices", (("triton", _MOST), ("reference", _MOST))
-)
+ALL_MEMBERS = Chosen("segment_sum", "one matrix product", (("triton", _MOST), ("reference", _MOST)))
 
 
 @dataclass(frozen=True, eq=False)
