@@ -7,8 +7,7 @@ import torch
 
 import edgewise
 from edgewise import F, Program, R, V, W, ragged, rows
-from edgewise.kernels.scan import autograd
-from edgewise.kernels.tape import workspace
+from edgewise.kernels.scan import autograd, workspace
 
 NEXT = R.special.next(V.S, V.T)
 OFF = ["scan levels"]

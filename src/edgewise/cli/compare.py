@@ -9,11 +9,11 @@ import typer
 
 from edgewise.cli.checkpoint import note
 from edgewise.cli.files import check_out, put_file
+from edgewise.cli.train import amount
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-UNITS = ("", "k", "M", "G", "T", "P", "E")
 PICTURES = (".png", ".svg")
 # settings that change what a loss measures
 MEASURED = {
@@ -82,16 +82,7 @@ def _shown(name: str, value: Any) -> str:
     if value is None:
         return "–"
     if name in ("FLOPs", "flops"):
-        return _amount(value)
+        return amount(value).strip()
     if isinstance(value, float):
         return f"{value:.4g}" if name != "seconds" else f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _amount(number: float) -> str:
-    """Three digits and a unit: 12.3 G."""
-    for unit in UNITS[:-1]:
-        if number < 1000:
-            return f"{number:.3g} {unit}".strip()
-        number /= 1000
-    return f"{number:.3g} {UNITS[-1]}"

@@ -153,10 +153,10 @@ def _show(console: "Console", recipe: "Recipe", cost: "Estimate") -> None:
     """What a run will cost, and the graphs of its attention."""
     console.print(f"{cost.parameters:,} weights, {cost.words:,} tokens in the vocabulary")
     console.print(
-        f"{cost.steps:,} steps of {_amount(cost.step_flops)}FLOP, {_amount(cost.flops)}FLOP in all"
+        f"{cost.steps:,} steps of {amount(cost.step_flops)}FLOP, {amount(cost.flops)}FLOP in all"
     )
-    parts = [f"{name} {_amount(size)}B" for name, size in cost.memory.items() if size]
-    console.print(f"{_amount(sum(cost.memory.values()))}B of memory: {', '.join(parts)}")
+    parts = [f"{name} {amount(size)}B" for name, size in cost.memory.items() if size]
+    console.print(f"{amount(sum(cost.memory.values()))}B of memory: {', '.join(parts)}")
     for line in cost.plan:
         console.print(line)
     for name, picture in pictures(recipe).items():
@@ -187,7 +187,7 @@ def _patterns(graph: Any) -> Iterator["Pattern"]:
         yield from (one,) if isinstance(one, Pattern) else _patterns(one)
 
 
-def _amount(number: float) -> str:
+def amount(number: float) -> str:
     """Three digits and a unit: 12.3 G."""
     for unit in UNITS[:-1]:
         if number < 1000:

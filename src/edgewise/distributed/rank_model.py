@@ -24,7 +24,7 @@ from edgewise.graphs import full
 from edgewise.graphs.pattern import Pattern
 from edgewise.ground.ground_rule import GroundRule
 from edgewise.grow.axes import AppendedAxes, CannotGrow
-from edgewise.grow.cache import PositionTables
+from edgewise.grow.cache import PositionTables, read_at
 from edgewise.grow.masks import lengthened
 from edgewise.grow.plan import IncrementalPlan, position_tables
 from edgewise.inputs.kinds import InputLike, numbers
@@ -54,8 +54,7 @@ class RankCache:
 
     def at_positions(self, ground: GroundRule, at: int, positions: Tensor) -> Tensor | None:
         """What a literal reads at the tokens of the rank, None if it reads no position."""
-        table = self.tables.get(ground, {}).get(at)
-        return None if table is None else table.index_select(1, positions).reshape(-1)
+        return read_at(self.tables, ground, at, positions)
 
     def attend(
         self,

@@ -21,6 +21,14 @@ Attended = slice | Tensor | None  # keys: a run, a list, all
 PositionTables = dict[GroundRule, dict[int, Tensor]]
 
 
+def read_at(
+    tables: PositionTables, ground: GroundRule, at: int, positions: Tensor
+) -> Tensor | None:
+    """The rows that a literal reads at some positions, None if it reads no position."""
+    table = tables.get(ground, {}).get(at)
+    return None if table is None else table.index_select(1, positions).reshape(-1)
+
+
 @dataclass(eq=False)
 class KeyValueCache:
     """What attention reads of `length` rows, of at most `capacity`."""
@@ -73,8 +81,7 @@ class KeyValueCache:
 
     def at_positions(self, ground: GroundRule, at: int, positions: Tensor) -> Tensor | None:
         """What a literal reads at the positions of the new rows, None if it reads no position."""
-        table = self.tables.get(ground, {}).get(at)
-        return None if table is None else table.index_select(1, positions).reshape(-1)
+        return read_at(self.tables, ground, at, positions)
 
     def commit(self) -> None:
         """Count the new rows, which every relation has computed."""

@@ -16,9 +16,9 @@ from edgewise.kernels.kernel_choices import Chosen, no_numba
 from edgewise.kernels.scan.code import Lifted, LoopProducts, Place, ScanCode, scan_code
 from edgewise.kernels.scan.program import Scan
 from edgewise.kernels.scan.unrolled import unrolled
+from edgewise.kernels.scan.workspace import Workspace
 from edgewise.kernels.tape import torch_loops
 from edgewise.kernels.tape.recording import current_recorder
-from edgewise.kernels.tape.workspace import Workspace
 from edgewise.kernels.tape.writer import Code
 
 MOST = 1 << 20  # multiplications of a level, above which a call of BLAS is worth its overhead

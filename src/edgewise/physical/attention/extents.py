@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
 from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import STRINGS, Grid, Index, Keys, ascending, index_of, locate, pack
+from edgewise.kernels.attention.calls import first_keys
 from edgewise.kernels.attention.present_rows import is_relative
 from edgewise.language import nodes
 from edgewise.physical.attention.step import CAUSAL, head_names
@@ -216,7 +216,7 @@ def attending_in_samples(node: Attention, extents: Extents, pattern: Any) -> Att
     queries, keys = extents.each[node.query], extents.each[node.key]
     if node.pairs.pattern is not None:
         _refuse_other(node.pairs.pattern.pattern, queries[alive], keys[alive], n, m)
-    first = torch.zeros(n, dtype=torch.int64) if pattern is None else _first_keys(pattern, n, m)
+    first = torch.zeros(n, dtype=torch.int64) if pattern is None else first_keys(pattern, n, m, 0)
     grid = Grid((len(alive), *(axes[name] for name in names)))
     sample, place = grid.column(0), grid.column(1 + names.index(node.query))
     attends = (place < queries[sample]) & (first[place] < keys[sample])
@@ -230,14 +230,6 @@ def attending_in_samples(node: Attention, extents: Extents, pattern: Any) -> Att
     asking = torch.where(alive, queries, 0) if bool((queries[alive] < n).any()) else None
     every = len(rows) == grid.rows
     return Attending(extents.keyed(names, index), None, None if every else rows, lengths, asking)
-
-
-def _first_keys(pattern: Pattern, n: int, m: int) -> Tensor:
-    """The first key that each query attends to; m where there is none."""
-    rows = pattern.rows(n, m).expand()
-    first = np.full(n, m, np.int64)
-    np.minimum.at(first, rows.slab, rows.start)
-    return torch.from_numpy(first)
 
 
 def _refuse_other(pattern: Pattern, queries: Tensor, keys: Tensor, n: int, m: int) -> None:

@@ -21,9 +21,9 @@ from edgewise.kernels.attention.autocast import in_autocast
 from edgewise.kernels.edges import EdgeIndex, relational_attention
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.language import nodes
+from edgewise.physical.attention.sides import side_by_side
 from edgewise.physical.lowering_state import Column, State, column
 from edgewise.physical.opaque import opaque
-from edgewise.physical.result_shapes import broadcast
 from edgewise.physical.rule import RuleStep
 from edgewise.plan.relational import EdgeDot, RelationalAttention
 
@@ -178,10 +178,10 @@ class _Evaluation:
         def rows(parts: Sequence[Tensor], count: int) -> Tensor:
             if not parts:
                 return x[0].new_empty(batch, count, heads, 0)
-            joined = _beside(parts)
+            joined = side_by_side(parts)
             return joined.expand(batch, count, heads, joined.shape[-1])
 
-        vectors = _beside(x)
+        vectors = side_by_side(x)
         read = (rows(q, n), rows(k, m), rows(v, m), vectors.expand(batch, *vectors.shape[1:]))
         met = (rows(a, n) if a else None, rows(b, m) if b else None)
         bias = None if bias is None else bias[..., 0].expand(batch, which.edges, heads)
@@ -193,14 +193,6 @@ class _Evaluation:
         parts = out.split([size, int(out.shape[-1]) - size], -1)
         sums, found = (p.unflatten(-1, (heads, p.shape[-1] // heads)) for p in parts)
         return sums, found
-
-
-def _beside(parts: Sequence[Tensor]) -> Tensor:
-    """Parts with features side by side, axes that one of them lacks broadcast."""
-    if len(parts) == 1:
-        return parts[0]
-    shape = broadcast(*(x.shape[:-1] for x in parts))
-    return torch.cat([x.expand(*shape, x.shape[-1]) for x in parts], -1)
 
 
 def _times(rows: Tensor, matrix: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.physical.lowering_state import State
+from edgewise.physical.result_shapes import broadcast
 from edgewise.physical.rule import RuleStep
 from edgewise.scores import Score
 from edgewise.scores.nodes import Call, Entry, Node, Number, walk
@@ -111,3 +112,11 @@ class EdgeSide:
         data = self.step(state).data.index_select(1, self.rows)
         sizes = dict(zip(self.names, self.sizes, strict=True))
         return data.flatten(1).unflatten(1, (*(sizes.get(n, 1) for n in order), -1))
+
+
+def side_by_side(parts: Sequence[Tensor]) -> Tensor:
+    """Parts with features side by side, axes that one of them lacks broadcast."""
+    if len(parts) == 1:
+        return parts[0]
+    shape = broadcast(*(part.shape[:-1] for part in parts))
+    return torch.cat([part.expand(*shape, part.shape[-1]) for part in parts], -1)

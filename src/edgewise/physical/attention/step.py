@@ -21,7 +21,7 @@ from edgewise.kernels.edges import EdgeIndex
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.physical.attention.nodes import additive_output, attend_present, graph_attention
-from edgewise.physical.attention.sides import Axes, EdgeSide, FilledScore, Side
+from edgewise.physical.attention.sides import Axes, EdgeSide, FilledScore, Side, side_by_side
 from edgewise.physical.lowering_state import Column, State, column
 from edgewise.physical.opaque import opaque
 from edgewise.physical.result_shapes import broadcast
@@ -232,10 +232,7 @@ class AttentionStep:
             for scale in scales[t] if scales else ():
                 data = data * scale(state, (), {}).reshape(-1, *(1,) * (data.ndim - 1))
             parts.append(data)
-        if len(parts) == 1:
-            return parts[0]
-        shape = broadcast(*(p.shape[:-1] for p in parts))
-        return torch.cat([p.expand(*shape, p.shape[-1]) for p in parts], -1)
+        return side_by_side(parts)
 
     def weighed(self, order: Sequence[str], state: State) -> tuple[Tensor, tuple[int, ...]]:
         data = self.value(state, order, self.axes)
