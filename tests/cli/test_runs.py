@@ -233,3 +233,36 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     out = said(capsys, verb, "--help")
     assert "--json" in out
     assert "--file" in out
+
+
+def test_prune_of_a_classifier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, texts = str(run_of("classify")), tmp_path / "texts.tsv"
+    texts.write_text("a fine film\t1\na bad film\t0\n")
+    given = ["prune", run, "--data", str(texts), "--keep", "0.5", "--json"]
+    for method in ("gradient", "ablation"):
+        out = tmp_path / method
+        assert main([*given, "--method", method, "--out", str(out)]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said["weights"][1] < said["weights"][0]
+        assert len(zoo.from_pretrained(out).classify(["a fine film"])) == 1
+
+
+def test_a_pair_is_two_texts_in_every_verb(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of("pairs")
+    model = zoo.from_pretrained(run)
+    assert model.tokens(["a dog\tthe dog"]).numbers.tolist() == model.rows([("a dog", "the dog")])
+    assert main(["why", str(run), "a dog\tthe dog", "--without", "token:1"]) == 0
+    capsys.readouterr()
+    assert main(["view", str(run), "a dog", "--out", str(tmp_path / "page.html")]) == 2
+    assert "the model reads pairs of texts" in capsys.readouterr().err
+
+
+def test_view_and_why_of_a_classifier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its mean over the tokens follows from the text."""
+    run, out = str(run_of("classify")), tmp_path / "page.html"
+    assert main(["view", run, "a fine film", "--out", str(out)]) == 0
+    assert out.stat().st_size > 40_000
+    assert main(["why", run, "a fine film", "--without", "token:1"]) == 0
+    assert "without token 1 `fine`" in capsys.readouterr().out

@@ -55,6 +55,9 @@ def test_a_run_ends_resumes_and_predicts_pointers(tmp_path, make, capsys):
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["example"] for row in rows] == [16, 17, 18, 19]
     assert all(0 <= pointer < 8 for row in rows for pointer in row["values"])
+    assert main(["predict", str(tmp_path / "run")]) == 0
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert printed == [[str(v) for v in (row["name"], *row["values"])] for row in rows]
     assert main(["why", str(tmp_path / "run"), "most(1)", "--graph", "2"]) == 0
     assert "max_agg" in capsys.readouterr().out
     assert main(["evaluate", str(tmp_path / "run"), "--part", "test"]) == 0

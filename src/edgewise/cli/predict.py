@@ -43,7 +43,8 @@ def _shown(row: dict[str, Any]) -> list[str]:
     name = row["name"]
     names = [name] if isinstance(name, str) else list(name)
     if "values" in row:
-        return [*names, *(f"{value:.4f}" for value in row["values"])]
+        pointers = all(isinstance(value, int) for value in row["values"])
+        return [*names, *(str(v) if pointers else f"{v:.4f}" for v in row["values"])]
     if "probability" in row:
         return [*names, f"{row['probability']:.3f}"]
     if isinstance(row["label"], list):

@@ -175,10 +175,10 @@ def _samples(model: Any, data: Any) -> list[Sample]:
 
 def _default_loss(model: Any, method: str) -> Loss:
     output = None if isinstance(model, Model) else model.output
+    if output == "classes" or getattr(model, "task", "") == "classify":
+        return lambda scores, label: cross_entropy(scores.reshape(1, -1), torch.tensor([label]))
     if output == "logits" and "token" in model.model.inputs:
         return next_tokens
-    if output == "classes":
-        return lambda scores, label: cross_entropy(scores.reshape(1, -1), torch.tensor([label]))
     if output == "embedding" and method == "ablation":
         return distance
     raise BadImportance(

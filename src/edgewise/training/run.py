@@ -155,9 +155,14 @@ class Run(Pretrained):
         multiple: int = 1,
         which: Sequence[int] | None = None,
     ) -> Tokens:
+        """Token ids of texts; a pair of texts has a tab between them."""
         how: Any = {"truncate": truncate, "multiple": multiple, "which": which}
         special = self.task == "classify"  # as in training
-        rows = encoded(self._tokenizer(), listed(texts), special=special)
+        read: list[Any] = listed(texts)
+        if self.table.get("texts") == 2:
+            read = [tuple(text.split("\t")) for text in read]
+            self._check_texts(read)
+        rows = encoded(self._tokenizer(), read, special=special)
         return padded(rows, longest=self.config.length, **how).to(self.device)
 
     def decoder(self, read: int, most: int) -> tuple[Decoder, int]:

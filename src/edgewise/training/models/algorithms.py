@@ -106,7 +106,7 @@ class StepModel(nn.Module):
     def predictions(self, batch: Batch) -> Iterator[dict[str, Any]]:
         """The pointers of each graph."""
         for example, row in zip(batch["example"].tolist(), self.pointers(batch), strict=True):
-            yield {"example": example, "values": row.tolist()}
+            yield {"example": example, "name": str(example), "values": row.tolist()}
 
     def _step(
         self, batch: Batch, shape: tuple[int, int]

@@ -172,6 +172,8 @@ class Pretrained:
             "mask": tokens.mask.to(self.dtype).unsqueeze(-1),
             "segment": numbers(torch.zeros_like(tokens.numbers)),
         }
+        real = tokens.mask.to(self.dtype)
+        known["share"] = (real / real.sum(1, keepdim=True).clamp_min(1)).unsqueeze(-1)  # of a mean
         read = self.compile(relation or self.output).inputs
         if other := [name for name in read if name not in known]:
             raise BadPretrained(
