@@ -17,6 +17,8 @@ CASES = {  # segments, rows of the other ends, edges, width, edges of a hub
     "no segments": (0, (2, 2), 0, 4, 0),
     "numbers": (4, (3, 2), 17, 1, 0),
     "odd width": (4, (3, 2), 17, 33, 0),
+    "several blocks": (4, (3, 2), 17, 130, 0),
+    "a batch of samples": (4, (3, 2), 17, 300, 0),
     "hubs that are split": (4, (5, 2), 30, 3, 1300),
 }
 MESSAGES = {

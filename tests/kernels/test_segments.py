@@ -19,9 +19,11 @@ from edgewise.kernels.edges import (
 )
 from edgewise.kernels.edges.operators import edge_dots, equal_sum, extreme_along, sum_along
 from edgewise.kernels.edges.registry import SEGMENTS
+from edgewise.kernels.kernel_choices import no_numba
 from edgewise.physical.passes.gathers import along
 
 HUB = Call(4, 6, 30, 3, hub=900)
+NO_NUMBA = no_numba("cpu")
 NAMED = {kernel.name: kernel for kernel in KERNELS}
 
 
@@ -60,9 +62,13 @@ def test_copies_are_one_after_another(call, count):
 
 @pytest.mark.parametrize("operation", SEGMENTS)
 @pytest.mark.parametrize("name", NAMED)
-@pytest.mark.parametrize("call", [HUB, Call(), Call(3, 2, 0)], ids=["hub", "small", "empty"])
+@pytest.mark.parametrize(
+    "call",
+    [HUB, Call(), Call(3, 2, 0), Call(9, 8, 90, 33, 700, torch.float64), Call(2, 3, 40, 200)],
+    ids=["hub", "small", "empty", "float64", "wide"],
+)
 def test_every_kernel_is_the_reference(name, operation, call):
-    case = EdgeOperation(operation, 3, call.dtype, "cpu")
+    case = EdgeOperation(operation, call.d, call.dtype, "cpu", many=name == "numba")
     if (reason := NAMED[name].refuses(case)) is not None:
         assert reason.startswith(("it runs on", "it does not", "triton", "numba"))
         return
@@ -142,6 +148,11 @@ def test_the_choice_says_why_not():
     assert (
         choose(EdgeOperation("segment_sum", 3, torch.float32, "cpu")).kernel.name == "embedding_bag"
     )
+    many = choose(EdgeOperation("segment_sum", 3, torch.float32, "cpu", many=True))
+    assert many.kernel.name == ("numba" if NO_NUMBA is None else "embedding_bag")
+    half = choose(EdgeOperation("segment_sum", 3, torch.float16, "cpu", many=True))
+    assert half.kernel.name == "embedding_bag"
+    assert dict(half.refusals)["numba"].startswith(("it would copy rows of float16", "numba"))
     cuda = choose(EdgeOperation("segment_sum", 3, torch.float64, "cuda"))
     assert cuda.kernel.name == "reference"
     assert dict(cuda.refusals)["triton"] in (

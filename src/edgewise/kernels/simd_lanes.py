@@ -20,10 +20,12 @@ SHIFT = 1.5 * 2**23  # adding it rounds to an integer, which the last bits then 
 class Lanes:
     """The code of one function of arrays of one kind; values are those of LLVM."""
 
+    lanes = LANES
+
     def __init__(self, context, builder, kind):
         self.context, self.builder, self.kind = context, builder, kind
         self.number = context.get_value_type(kind.dtype)
-        self.vector = ir.VectorType(self.number, LANES)
+        self.vector = ir.VectorType(self.number, self.lanes)
         self.bytes = kind.dtype.bitwidth // 8
 
     def data(self, array):
@@ -61,22 +63,22 @@ class Lanes:
         return self.builder.bitcast(self.builder.gep(data, [place]), self.vector.as_pointer())
 
     def _function(self, name, kind):
-        name = f"llvm.masked.{name}.v{LANES}f{8 * self.bytes}.p0"
+        name = f"llvm.masked.{name}.v{self.lanes}f{8 * self.bytes}.p0"
         return cgutils.get_or_insert_function(self.builder.module, kind, name)
 
     def all(self, value):
-        return ir.Constant(self.vector, [value] * LANES)
+        return ir.Constant(self.vector, [value] * self.lanes)
 
     def spread(self, value):
         """One number in every lane."""
-        none = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
+        none = ir.Constant(ir.VectorType(value.type, self.lanes), ir.Undefined)
         first = self.builder.insert_element(none, value, WORD(0))
-        lanes = ir.Constant(ir.VectorType(WORD, LANES), [0] * LANES)
+        lanes = ir.Constant(ir.VectorType(WORD, self.lanes), [0] * self.lanes)
         return self.builder.shuffle_vector(first, none, lanes)
 
     def folded(self, vector, join):
         """One number of all lanes, halves upon halves."""
-        half = LANES // 2
+        half = self.lanes // 2
         while half:
             kind = ir.VectorType(WORD, half)
             ends = (ir.Constant(kind, list(range(a, a + half))) for a in (0, half))
@@ -113,11 +115,11 @@ class Lanes:
     def each(self, width, run):
         """`run(place, None)` for each eight of a row, `run(place, mask)` for those left."""
         builder, word = self.builder, width.type
-        full = builder.and_(width, word(-LANES))
-        self.count(full, lambda place: run(place, None), LANES)
+        full = builder.and_(width, word(-self.lanes))
+        self.count(full, lambda place: run(place, None), self.lanes)
         over = builder.sub(width, full)
         with builder.if_then(builder.icmp_signed("!=", over, word(0)), likely=False):
-            lanes = ir.Constant(ir.VectorType(WORD, LANES), list(range(LANES)))
+            lanes = ir.Constant(ir.VectorType(WORD, self.lanes), list(range(self.lanes)))
             left = self.spread(builder.trunc(over, WORD))
             run(full, builder.icmp_signed("<", lanes, left))
 
@@ -126,16 +128,16 @@ class Lanes:
         builder = self.builder
         if self.bytes == 8:
             kind = ir.FunctionType(self.vector, [self.vector])
-            name = f"llvm.exp.v{LANES}f64"
+            name = f"llvm.exp.v{self.lanes}f64"
             return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [x])
-        words = ir.VectorType(WORD, LANES)
+        words = ir.VectorType(WORD, self.lanes)
         shifted = self.plus(x, self.all(1 / math.log(2)), self.all(SHIFT))
         n = builder.fsub(shifted, self.all(SHIFT))
         r = self.plus(n, self.all(-LN2[1]), self.plus(n, self.all(-LN2[0]), x))
         found = self.all(TAIL[-1])
         for c in (*TAIL[-2::-1], 1.0, 1.0):
             found = self.plus(found, r, self.all(c))
-        power = builder.shl(builder.bitcast(shifted, words), ir.Constant(words, [23] * LANES))
+        power = builder.shl(builder.bitcast(shifted, words), ir.Constant(words, [23] * self.lanes))
         found = builder.bitcast(builder.add(builder.bitcast(found, words), power), self.vector)
         for sign, end, value in (("<", LEAST, 0.0), (">", MOST, math.inf)):
             beyond = builder.fcmp_ordered(sign, x, self.all(end))

@@ -92,6 +92,20 @@ class SplitCSR:
         return consecutive(self.split_ptr, self.slots)
 
     @cached_property
+    def places(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Pieces, the row that each belongs to and that of its result."""
+        if not self.is_split:
+            numbers = torch.arange(self.segments, dtype=self.ptr.dtype)
+            return self.pieces, numbers, numbers
+        place = torch.where(self.slot < 0, self.owner, self.slot + self.segments)
+        return self.pieces, self.owner, place.to(self.ptr.dtype)
+
+    @cached_property
+    def numbers(self) -> Tensor:
+        """The edges as they are listed."""
+        return torch.arange(self.edges, dtype=self.ptr.dtype)
+
+    @cached_property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """As loops on a CPU take it: pieces, owner and row of the result of each, index."""
         owner, slot = self.owner.numpy(), self.slot.numpy()

@@ -37,6 +37,8 @@ from edgewise.scores.nodes import Call, Leaf, Node, Number
 
 WORD, LONG, BYTE = ir.IntType(32), ir.IntType(64), ir.IntType(8)
 FIXED = 4  # pointers before those of ends
+BLOCK = 64  # numbers of all sums that stay in registers
+KNOWN = 128  # rows as wide have code of their own
 SMALL = 0.1  # below it tanh is its series, whose next term is below the precision of float32
 
 
@@ -45,7 +47,9 @@ class Loop:
     """Along one end: the sums themselves if `wanted` is empty, else the gradients of those leaves.
 
     Results stand in the order of `wanted`. Leaves of this end, and the one of all edges, are added
-    up by piece; those of edges are written where the edge is.
+    up by piece; those of edges are written where the edge is. The code knows the width of rows, but
+    of long ones, which are as wide as a batch has samples: theirs is 0. Lists hold integers of
+    so many bits.
     """
 
     messages: Messages
@@ -53,17 +57,19 @@ class Loop:
     ends: int
     wanted: tuple[int, ...]
     dtype: torch.dtype
+    width: int
+    bits: int = 32
 
     def is_summed(self, leaf: int) -> bool:
         return self.messages.leaves[leaf].end != EDGE
 
 
 class _Vectors(Lanes):
-    """Eight numbers at a time, without arrays of numba."""
+    """Some numbers at a time, without arrays of numba."""
 
-    def __init__(self, builder, number):
-        self.builder, self.number = builder, number
-        self.vector = ir.VectorType(number, LANES)
+    def __init__(self, builder, number, lanes):
+        self.builder, self.number, self.lanes = builder, number, lanes
+        self.vector = ir.VectorType(number, lanes)
         self.bytes = 4 if isinstance(number, ir.FloatType) else 8
 
     def call(self, name, x):
@@ -72,14 +78,14 @@ class _Vectors(Lanes):
         kind = ir.FunctionType(self.number, [self.number])
         function = cgutils.get_or_insert_function(builder.module, kind, name)
         found = self.all(0.0)
-        for lane in range(LANES):
+        for lane in range(self.lanes):
             one = builder.call(function, [builder.extract_element(x, WORD(lane))])
             found = builder.insert_element(found, one, WORD(lane))
         return found
 
     def intrinsic(self, name, x):
         kind = ir.FunctionType(self.vector, [self.vector])
-        name = f"llvm.{name}.v{LANES}f{8 * self.bytes}"
+        name = f"llvm.{name}.v{self.lanes}f{8 * self.bytes}"
         return self.builder.call(
             cgutils.get_or_insert_function(self.builder.module, kind, name), [x]
         )
@@ -215,17 +221,24 @@ class _Values:
 
 
 class _LoopWriter:
-    """The code of one loop."""
+    """The code of one loop.
+
+    Sums stay in registers while the edges of a piece pass by, so a long row is added up in blocks
+    of some registers, each a pass over the edges.
+    """
 
     def __init__(self, loop: Loop, function) -> None:
         self.loop = loop
         number = ir.DoubleType() if loop.dtype == torch.float64 else ir.FloatType()
         self.builder = builder = ir.IRBuilder(function.append_basic_block("entry"))
-        self.vectors = _Vectors(builder, number)
+        short = loop.dtype == torch.float64 or 0 < loop.width <= LANES
+        self.lanes = LANES if short else 2 * LANES
+        self.vectors = _Vectors(builder, number, self.lanes)
         pointers, strides, self.width, self.first, self.last = function.args
         leaves, sums = loop.messages.leaves, len(loop.messages.outputs)
         ends = range(FIXED, FIXED + loop.ends)
-        integers = [self._pointer(pointers, at, WORD) for at in range(FIXED + loop.ends)]
+        word = ir.IntType(loop.bits)
+        integers = [self._pointer(pointers, at, word) for at in range(FIXED + loop.ends)]
         self.ptr, self.owner, self.place, self.number = integers[:FIXED]
         self.ends = [integers[at] for at in ends]
         results = len(loop.wanted) or sums
@@ -239,10 +252,7 @@ class _LoopWriter:
         # whether a result is added up by piece, and whether it is as wide as a row
         self.summed = [loop.is_summed(leaf) for leaf in loop.wanted] or [True] * sums
         self.wide = [leaves[leaf].wide for leaf in loop.wanted] or [True] * sums
-        self.totals = [
-            None if is_wide else cgutils.alloca_once(builder, self.vectors.vector)
-            for is_wide in self.wide
-        ]
+        self.block = max(BLOCK // self.lanes // results, 1) * self.lanes
 
     def _pointer(self, pointers, at, kind):
         builder = self.builder
@@ -250,31 +260,76 @@ class _LoopWriter:
         return builder.inttoptr(place, kind.as_pointer())
 
     def integer(self, array, place):
-        return self.builder.sext(self.builder.load(self.builder.gep(array, [place])), LONG)
+        found = self.builder.load(self.builder.gep(array, [place]))
+        return found if self.loop.bits == 64 else self.builder.sext(found, LONG)
 
     def write(self) -> None:
-        builder = self.builder
-        with cgutils.for_range_slice(builder, self.first, self.last, LONG(1)) as (p, _):
+        with cgutils.for_range_slice(self.builder, self.first, self.last, LONG(1)) as (p, _):
             self._piece(p)
-        builder.ret_void()
+        self.builder.ret_void()
 
     def _piece(self, p) -> None:
-        builder, v = self.builder, self.vectors
+        builder, width = self.builder, self.loop.width
         own, place = self.integer(self.owner, p), self.integer(self.place, p)
-        start, stop = (self.integer(self.ptr, at) for at in (p, builder.add(p, LONG(1))))
-        end = self.integer(self.ptr, self.last)
-        for (data, apart), summed, is_wide in self._described():
-            if summed and is_wide:
-                row = builder.mul(place, apart)
-                v.each(self.width, lambda c, left, data=data, row=row:
-                       v.store(v.all(0.0), data, builder.add(row, c), left))  # fmt: skip
-            elif summed:
-                v.put(v.number(0.0), data, builder.mul(place, apart))
-        with cgutils.for_range_slice(builder, start, stop, LONG(1)) as (e, _):
-            self._edge(e, own, place, end)
+        edges = [self.integer(self.ptr, at) for at in (p, builder.add(p, LONG(1)))]
+        piece = own, place, edges, self.integer(self.ptr, self.last)
+        if not width:
+            full = builder.and_(self.width, LONG(-self.block))
+            step = LONG(self.block)
+            with cgutils.for_range_slice(builder, LONG(0), full, step) as (start, _):
+                self._block(piece, start, self.block)
+            over = builder.sub(self.width, full)
+            with builder.if_then(builder.icmp_signed("!=", over, LONG(0))):
+                self._block(piece, full, over)
+        for start in range(0, width, self.block):
+            self._block(piece, LONG(start), min(self.block, width - start))
 
     def _described(self):
         return zip(self.results, self.summed, self.wide, strict=True)
+
+    def _block(self, piece, start, count) -> None:
+        """Numbers `start` and after of the rows of a piece, `count` of them."""
+        builder, v = self.builder, self.vectors
+        own, place, (edge, stop), end = piece
+        most = count if isinstance(count, int) else self.block
+        chunks = [(at, self._mask(count, at)) for at in range(0, most, self.lanes)]
+        totals = [
+            [cgutils.alloca_once(builder, v.vector) for _ in (chunks if is_wide else [0])]
+            for _, _, is_wide in self._described()
+        ]
+        for each, summed in zip(totals, self.summed, strict=True):
+            for total in each if summed else ():
+                builder.store(v.all(0.0), total)
+        with cgutils.for_range_slice(builder, edge, stop, LONG(1)) as (e, _):
+            self._edge(e, own, end, start, chunks, totals)
+        for (row, summed, is_wide), each in zip(self._described(), totals, strict=True):
+            if not summed:
+                continue
+            data, to = row[0], builder.mul(place, row[1])
+            if not is_wide:
+                self._add_number(v.total(builder.load(each[0])), data, to, start)
+                continue
+            for (at, left), total in zip(chunks, each, strict=True):
+                into = builder.add(builder.add(to, start), LONG(at))
+                v.store(builder.load(total), data, into, left)
+
+    def _mask(self, count, at):
+        """The lanes of what is left of a row from number `at` on; None for all."""
+        lanes = [at + lane for lane in range(self.lanes)]
+        if not isinstance(count, int):
+            places = ir.Constant(ir.VectorType(LONG, self.lanes), lanes)
+            return self.builder.icmp_signed("<", places, self.vectors.spread(count))
+        if lanes[-1] < count:
+            return None
+        bit = ir.IntType(1)
+        return ir.Constant(ir.VectorType(bit, self.lanes), [bit(lane < count) for lane in lanes])
+
+    def _add_number(self, value, data, to, start) -> None:
+        """To what blocks before have put there."""
+        builder, v = self.builder, self.vectors
+        is_first = builder.icmp_signed("==", start, LONG(0))
+        before = builder.select(is_first, v.number(0.0), v.one(data, to))
+        v.put(builder.fadd(value, before), data, to)
 
     def _row(self, leaf: str, e, own):
         """Which row of a leaf an edge reads."""
@@ -284,85 +339,79 @@ class _LoopWriter:
             return self.integer(self.number, e)
         return own if int(leaf) == self.loop.along else self.integer(self.ends[int(leaf)], e)
 
-    def _edge(self, e, own, place, end) -> None:
+    def _edge(self, e, own, end, start, chunks, totals) -> None:
         builder, v, loop = self.builder, self.vectors, self.loop
-        ahead = builder.add(e, LONG(AHEAD))
-        last = builder.sub(end, LONG(1))
-        ahead = builder.select(builder.icmp_signed("<", ahead, last), ahead, last)
-        rows: list[Any] = []
-        later: dict[Any, Any] = {}
-        for leaf, (_, apart) in zip(loop.messages.leaves, self.leaves, strict=True):
-            rows.append(builder.mul(self._row(leaf.end, e, own), apart))
-        for leaf, (data, apart) in zip(loop.messages.leaves, self.leaves, strict=True):
-            if leaf.end not in (ALL, str(loop.along)) and (leaf.end, data) not in later:
-                row = later.setdefault((leaf.end, data), self._row(leaf.end, ahead, own))
-                self._expect(data, builder.mul(row, apart), leaf.wide)
+        leaves = [
+            (data, builder.mul(self._row(leaf.end, e, own), apart), leaf.wide)
+            for leaf, (data, apart) in zip(loop.messages.leaves, self.leaves, strict=True)
+        ]
         segment = own if loop.along == 0 else self.integer(self.ends[0], e)
         grads = [(data, builder.mul(segment, apart)) for data, apart in self.grads]
-        if loop.along:
-            for data, apart in self.grads:
-                row = self.integer(self.ends[0], ahead)
-                self._expect(data, builder.mul(row, apart), True)
-        number = self.integer(self.number, e)
-        targets = [
-            builder.mul(place if summed else number, apart)
-            for (_, apart), summed, _ in self._described()
-        ]
+        self._expect_later(e, own, end, start, len(chunks) * self.lanes)
+        number = None if all(self.summed) else self.integer(self.number, e)
         numbers = {
-            at: v.spread(v.one(self.leaves[at][0], rows[at]))
-            for at, leaf in enumerate(loop.messages.leaves)
-            if not leaf.wide
+            at: v.spread(v.one(data, row))
+            for at, (data, row, is_wide) in enumerate(leaves)
+            if not is_wide
         }
-        for total in self.totals:
-            if total is not None:
-                builder.store(v.all(0.0), total)
-
-        def run(c, left):
+        sums: list[Any] = [None] * len(totals)
+        for position, (offset, left) in enumerate(chunks):
+            c = builder.add(start, LONG(offset))
             values = _Values(v, [
                 numbers[at] if at in numbers else v.load(data, builder.add(row, c), left)
-                for at, ((data, _), row) in enumerate(zip(self.leaves, rows, strict=True))
+                for at, (data, row, _) in enumerate(leaves)
             ])  # fmt: skip
             if loop.wanted:
                 each = [v.load(data, builder.add(row, c), left) for data, row in grads]
                 found = values.gradients(loop.messages, each, loop.wanted)
             else:
                 found = [values.of(output) for output in loop.messages.outputs]
-            for at, value in enumerate(found):
-                self._add(at, value, targets[at], c, left)
-
-        v.each(self.width, run)
-        for at, total in enumerate(self.totals):
-            if total is None:
+            for at, ((data, apart), summed, is_wide) in enumerate(self._described()):
+                value = found[at]
+                if not is_wide:
+                    if left is not None:  # numbers beyond the row are functions of 0
+                        value = builder.select(left, value, v.all(0.0))
+                    sums[at] = value if sums[at] is None else builder.fadd(sums[at], value)
+                elif summed:
+                    total = totals[at][position]
+                    builder.store(builder.fadd(builder.load(total), value), total)
+                else:
+                    v.store(value, data, builder.add(builder.mul(number, apart), c), left)
+        for at, ((data, apart), summed, is_wide) in enumerate(self._described()):
+            if is_wide:
                 continue
-            (data, _), sum_ = self.results[at], v.total(builder.load(total))
-            if self.summed[at]:
-                sum_ = builder.fadd(sum_, v.one(data, targets[at]))
-            v.put(sum_, data, targets[at])
+            if summed:
+                total = totals[at][0]
+                builder.store(builder.fadd(builder.load(total), sums[at]), total)
+            else:
+                self._add_number(v.total(sums[at]), data, builder.mul(number, apart), start)
 
-    def _add(self, at, value, target, c, left) -> None:
-        builder, v, (data, _) = self.builder, self.vectors, self.results[at]
-        total = self.totals[at]
-        if total is not None:
-            if left is not None:  # numbers beyond the row are functions of 0
-                value = builder.select(left, value, v.all(0.0))
-            builder.store(builder.fadd(value, builder.load(total)), total)
-            return
-        to = builder.add(target, c)
-        if self.summed[at]:
-            value = builder.fadd(value, v.load(data, to, left))
-        v.store(value, data, to, left)
+    def _expect_later(self, e, own, end, start, count) -> None:
+        """Have what a later edge reads of these numbers brought into the cache."""
+        builder, loop = self.builder, self.loop
+        ahead, last = builder.add(e, LONG(AHEAD)), builder.sub(end, LONG(1))
+        ahead = builder.select(builder.icmp_signed("<", ahead, last), ahead, last)
+        seen: set[Any] = set()
+        for leaf, (data, apart) in zip(loop.messages.leaves, self.leaves, strict=True):
+            if leaf.end not in (ALL, str(loop.along)) and (leaf.end, data) not in seen:
+                seen.add((leaf.end, data))
+                row = builder.mul(self._row(leaf.end, ahead, own), apart)
+                if leaf.wide:
+                    self._expect(data, builder.add(row, start), count)
+                else:
+                    self._expect(data, row, 1)
+        for data, apart in self.grads if loop.along else ():
+            row = builder.mul(self.integer(self.ends[0], ahead), apart)
+            self._expect(data, builder.add(row, start), count)
 
-    def _expect(self, data, row, is_wide) -> None:
-        """Have a row that a later edge reads brought into the cache."""
+    def _expect(self, data, place, count) -> None:
         builder, v = self.builder, self.vectors
         kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), WORD, WORD, WORD])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-
-        def line(c):
-            pointer = builder.bitcast(builder.gep(data, [builder.add(row, c)]), BYTE.as_pointer())
+        for c in range(0, count, LINE // v.bytes):
+            pointer = builder.gep(data, [builder.add(place, LONG(c))])
+            pointer = builder.bitcast(pointer, BYTE.as_pointer())
             builder.call(function, [pointer, WORD(0), WORD(3), WORD(1)])
-
-        v.count(self.width if is_wide else LONG(1), line, LINE // v.bytes)
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.kernels.edges.messages import ALL, EDGE, Along, MessageIndex, Messages
+from edgewise.kernels.edges.messages import ALL, EDGE, MessageIndex, Messages
 from edgewise.kernels.edges.reference import wide
 from edgewise.kernels.threads import spread
 
@@ -78,25 +78,29 @@ def _run(
     tensors: Sequence[Tensor],
     width: int,
 ) -> None:
-    from edgewise.kernels.edges.message_code import Loop, compiled
+    way, numbers = index.ways[end], index.edges * width * len(tensors)
+    run_loop(messages, end, wanted, way.integers, tensors, width, numbers)
 
-    loop = compiled(Loop(messages, end, len(index.ways), wanted, tensors[0].dtype))
-    way = index.ways[end]
-    integers = _integers(way)
+
+def run_loop(
+    messages: Messages,
+    along: int,
+    wanted: tuple[int, ...],
+    integers: Sequence[Tensor],
+    tensors: Sequence[Tensor],
+    width: int,
+    numbers: int,
+) -> None:
+    """Over all pieces, the first of the integers; `numbers` are read."""
+    from edgewise.kernels.edges.message_code import FIXED, KNOWN, Loop, compiled
+
+    known = width if width <= KNOWN else 0
+    ends, bits = len(integers) - FIXED, 8 * integers[0].element_size()
+    loop = compiled(Loop(messages, along, ends, wanted, tensors[0].dtype, known, bits))
     pointers = np.array([t.data_ptr() for t in (*integers, *tensors)], NUMBER)
     strides = np.array([t.stride(0) for t in tensors], NUMBER)
-    call = (pointers.ctypes.data, strides.ctypes.data, width)
-    spread(loop, [call], way.rows.pieces.numpy(), numbers=index.edges * width * len(tensors))
-
-
-def _integers(way: Along) -> tuple[Tensor, ...]:
-    """Pieces, the row that each belongs to and that of its result, edges and rows of all ends."""
-    rows = way.rows
-    if rows.is_split:
-        place = torch.where(rows.slot < 0, rows.owner, rows.slot + rows.segments).int()
-        return rows.pieces, rows.owner, place, rows.perm, *way.ends
-    numbers = torch.arange(rows.segments, dtype=torch.int32)
-    return rows.pieces, numbers, numbers, rows.perm, *way.ends
+    call = pointers.ctypes.data, strides.ctypes.data, width
+    spread(loop, [call], integers[0].numpy(), numbers=numbers)
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {

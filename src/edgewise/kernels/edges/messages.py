@@ -135,6 +135,12 @@ class Along:
     rows: SplitCSR
     ends: tuple[Tensor, ...]
 
+    @cached_property
+    def integers(self) -> tuple[Tensor, ...]:
+        """As loops take it: pieces, the row that each belongs to and that of its result, edges and
+        rows of all ends."""
+        return *self.rows.places, self.rows.perm, *self.ends
+
 
 @dataclass(frozen=True, eq=False)
 class MessageIndex:

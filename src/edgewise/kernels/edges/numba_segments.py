@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.edges.index import EdgeIndex, SplitCSR
+from edgewise.kernels.edges.message_loops import run_loop
+from edgewise.kernels.edges.messages import Messages
 from edgewise.kernels.edges.numba_attention import loop
 from edgewise.kernels.edges.reference import wide
 from edgewise.kernels.threads import spread
@@ -28,6 +30,22 @@ def embedding_bag(
     out = found.new_empty(rows.segments, x.shape[1])
     out.index_copy_(0, segments, found.index_select(0, alone))
     return out.index_copy_(0, split, _bags(found, None, parts, rows.split_ptr))
+
+
+PLAIN, SCALED = "1w; 0", "1w es; 0 1 mul"
+
+
+def segment_sum(
+    x: Tensor, scale: Tensor | None, column_scale: Tensor | None, index: EdgeIndex
+) -> Tensor:
+    """A sum of messages, which are rows, or rows times a number."""
+    rows, messages = index.rows, Messages.of(PLAIN if scale is None else SCALED)
+    read = [_matrix(t.unsqueeze(1) if t.ndim == 1 else t) for t in (x, scale) if t is not None]
+    out = x.new_empty(rows.results, x.shape[1])
+    listed = rows.index if scale is None else rows.numbers
+    integers = *rows.places, listed, rows.index, rows.index
+    run_loop(messages, 0, (), integers, [*read, out], x.shape[1], rows.edges * x.shape[1])
+    return rows.summed(out)
 
 
 def _bags(x: Tensor, scale: Tensor | None, rows: Tensor, ptr: Tensor) -> Tensor:
@@ -85,6 +103,7 @@ def _matrix(x: Tensor) -> Tensor:
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
+    "segment_sum": segment_sum,
     "edge_dots": edge_dots,
     "segment_extreme": segment_extreme,
     "equal_sum": equal_sum,

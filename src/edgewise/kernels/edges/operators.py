@@ -19,7 +19,7 @@ from edgewise.errors import caller
 from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.edges.index import EdgeIndex, Grouping
 from edgewise.kernels.edges.reference import wide
-from edgewise.kernels.edges.registry import EdgeOperation, choose, function
+from edgewise.kernels.edges.registry import EdgeOperation, choose, function, reads_many
 from edgewise.kernels.numba_layout import Heads, heads_of
 
 PLAIN = (Tensor, torch.nn.Parameter)
@@ -77,7 +77,7 @@ class Operation:
             if isinstance(x, Tensor) and x.ndim >= axes:  # others are numbers of rows or edges
                 width = max(width, int(x.shape[-1])) if x.ndim == axes else int(x.shape[-1])
                 axes = x.ndim
-        key = (width, first.dtype, first.device.type)
+        key = (width, first.dtype, first.device.type, reads_many(index, width))
         with without_autocast(first):
             return function(self.__name__, *key)(*inputs, index)
 

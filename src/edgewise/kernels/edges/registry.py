@@ -38,20 +38,28 @@ from edgewise.kernels.edges import (
     triton_segments,
 )
 from edgewise.kernels.edges.attention import additive_operations
+from edgewise.kernels.edges.index import EdgeIndex, Grouping
 from edgewise.kernels.kernel_choices import Chosen, is_watched, no_numba, no_triton, note
 
 SEGMENTS = ("segment_sum", "edge_dots", "segment_extreme", "equal_sum")
+MANY = 1 << 20  # numbers that loops read sooner than torch, by more than it costs to compile one
+HALF = (torch.float16, torch.bfloat16)
 REDUCTIONS = (*SEGMENTS, "segment_messages")  # of rows where they are
 
 
 @dataclass(frozen=True)
 class EdgeOperation:
-    """One call without its numbers: `width` is that of the widest row."""
+    """One call without its numbers: `width` is that of the widest row; whether `many` are read."""
 
     operation: str
     width: int
     dtype: torch.dtype
     device: str
+    many: bool = False
+
+
+def reads_many(index: EdgeIndex | Grouping, width: int) -> bool:
+    return isinstance(index, EdgeIndex) and index.edges * width > MANY
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +80,16 @@ class Kernel:
 def _embedding_bag(case: EdgeOperation) -> str | None:
     if case.device != "cpu":
         return f"it runs on a CPU, not on {case.device}"
-    return None if case.width else "rows are empty"
+    if not case.width:
+        return "rows are empty"
+    loops = case.many and case.dtype not in HALF and no_numba(case.device) is None
+    return f"loops read more than {MANY} numbers sooner" if loops else None
+
+
+def _numba(case: EdgeOperation) -> str | None:
+    if case.operation == "segment_sum" and case.dtype in HALF and case.device == "cpu":
+        return f"it would copy rows of {case.dtype}".replace("torch.", "")
+    return no_numba(case.device)
 
 
 def _triton(case: EdgeOperation) -> str | None:
@@ -93,7 +110,7 @@ KERNELS = (
         | additive_operations(numba_attention)
         | numba_relational.OPERATIONS
         | message_loops.OPERATIONS,
-        lambda case: no_numba(case.device),
+        _numba,
     ),
     Kernel(
         "triton",
@@ -133,9 +150,12 @@ def choose(case: EdgeOperation) -> EdgeChoice:
 
 
 @lru_cache(maxsize=256)
-def function(operation: str, width: int, dtype: torch.dtype, device: str) -> Callable[..., Any]:
+def function(
+    operation: str, width: int, dtype: torch.dtype, device: str, many: bool = False
+) -> Callable[..., Any]:
     """What computes a case."""
-    return choose(EdgeOperation(operation, width, dtype, device)).kernel.operations[operation]
+    case = EdgeOperation(operation, width, dtype, device, many)
+    return choose(case).kernel.operations[operation]
 
 
 def note_choice(case: EdgeOperation) -> None:

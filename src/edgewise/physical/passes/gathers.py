@@ -14,7 +14,7 @@ from torch.fx import Node
 from edgewise.functions import DEFINITIONS, Law
 from edgewise.kernels import edges
 from edgewise.kernels.edges import EdgeIndex, edge_index, segment_index
-from edgewise.kernels.edges.registry import EdgeOperation, note_choice
+from edgewise.kernels.edges.registry import EdgeOperation, note_choice, reads_many
 from edgewise.layouts.ragged import Segments
 from edgewise.physical.functions import aggregate_segments
 from edgewise.physical.lowering import Lowering, to_device
@@ -26,7 +26,8 @@ AGGREGATE = unwrap(aggregate_segments)
 
 def _segments(x: Tensor, which: EdgeIndex, *_: Any, **options: Any) -> Tensor:
     operation = "segment_extreme" if "largest" in options else "segment_sum"
-    note_choice(EdgeOperation(operation, x.shape[1], x.dtype, x.device.type))
+    many = reads_many(which, x.shape[1])
+    note_choice(EdgeOperation(operation, x.shape[1], x.dtype, x.device.type, many))
     return torch.empty(which.rows.segments, x.shape[1], dtype=x.dtype, device="meta")
 
 
