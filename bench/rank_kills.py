@@ -1,6 +1,6 @@
 """SIGKILL of a rank at random steps; torchrun restarts all, and the end is bit for bit the same.
 
-    PYTHONPATH=src:bench python3 bench/rank_kills.py --ranks 2 --shard ddp=10 fsdp2=4
+    PYTHONPATH=src:bench python3 bench/rank_kills.py --ranks 2 --shard ddp=10 fsdp2=10
 
 The run without kills has as many ranks. After every kill the files that are there are complete.
 """
@@ -103,7 +103,7 @@ def main(count, ranks, shard, seed, folder):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--shard", nargs="+", default=["ddp=10", "fsdp2=4"], help="way=kills")
+    parser.add_argument("--shard", nargs="+", default=["ddp=10", "fsdp2=10"], help="way=kills")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
