@@ -12,7 +12,8 @@ import edgewise
 
 SHELL = ("edgewise ", "torchrun ", "make ", "pip ", "hf ", "--")
 # a place of a plan, names of a state, an address, the text form
-OTHER = {"attention from I over J", "layer.0", "postgresql://...", "head :- body.", ")"}
+OTHER = {"attention from I over J", "layer.0", "postgresql://...", ")"}
+OTHER |= {"head :- body.", "h(X) :- a(X)."}
 
 
 def test_there_are_forty():

@@ -20,7 +20,7 @@ HABITS = {
     "a misspelling": (lambda: RULES.compile(R.h, sead=0), "did you mean `seed`?"),
     "two outputs": (lambda: RULES.compile(R.h, R.x), "compile([R.out, R.memory])"),
     "by position": (lambda: hf.use(LAYER, window(3), None), "by name: mesh, shards"),
-    "nothing near": (lambda: RULES.compile(R.h, verbosity=2), "use one of fill, limit, without"),
+    "nothing near": (lambda: RULES.compile(R.h, verbosity=2), "choose one of fill, limit, without"),
     "a window": (lambda: hf.use(LAYER, window_size=256), "hf.use(model, window(256))"),
     "a graph by name": (lambda: hf.use(LAYER, graph=window(3)), "second"),
     "transformers' own": (lambda: hf.use(LAYER, 3, attn_implementation="eager"), "leave it out"),

@@ -130,7 +130,7 @@ def counted(number: int | None, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def nearest(name: str, names: Sequence[str]) -> str | None:
+def nearest(name: object, names: Sequence[str]) -> str | None:
     """The known name that `name` is most likely a misspelling of.
 
     >>> nearest("edgse", ["node", "edge"])
@@ -144,15 +144,15 @@ def nearest(name: str, names: Sequence[str]) -> str | None:
     return found[0] if found else None
 
 
-def suggest(name: str, names: Sequence[str], otherwise: str = "") -> str:
+def suggest(name: object, names: Sequence[str], otherwise: str = "") -> str:
     """The next step after an unknown name: the nearest known one, `otherwise`, or all of them.
 
     >>> suggest("edgse", ["node", "edge"]), suggest("x", ["node", "edge"])
-    ('did you mean `edge`?', 'use one of node, edge')
+    ('did you mean `edge`?', 'choose one of node, edge')
     """
     if near := nearest(name, names):
         return f"did you mean `{near}`?"
-    return otherwise or f"use {'one of ' if len(names) > 1 else ''}{', '.join(names)}"
+    return otherwise or f"choose {'one of ' if len(names) > 1 else ''}{', '.join(names)}"
 
 
 class Diagnostic(Exception):

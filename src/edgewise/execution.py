@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller, counted, named, nearest
+from edgewise.errors import caller, counted, named, suggest
 from edgewise.inputs.errors import BadInput
 from edgewise.inputs.kinds import dense, numbers, ragged, rows
 from edgewise.inputs.read import InputReader, check_numbers, kinds_of, step_tensor
@@ -182,11 +182,10 @@ class Execution(torch.nn.Module):
         torch.Size([2, 3])
         """
         if not isinstance(name, str) or name not in self._paths:
-            near = nearest(name, list(self._paths))
             raise UnknownWeight(
                 f"the output needs no weight `{named(name)}`",
                 caller(),
-                f"did you mean `{near}`?" if near else f"there are {', '.join(self._paths)}",
+                suggest(name, list(self._paths)),
             )
         return at(self, self._paths[name])
 

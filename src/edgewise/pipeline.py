@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.errors import EdgewiseError, caller, suggest
 from edgewise.ground.colour_refinement import Lifting
 from edgewise.ground.embeddings import stacked
 from edgewise.passes import GROUND, ON_RULES, Pass
@@ -39,9 +39,8 @@ def refuse_unknown(without: Collection[str]) -> None:
     names = [step.name for step in PASSES]
     for name in without:
         if name not in names:
-            near = nearest(name, names)
             raise UnknownPass(
                 f"there is no pass `{name}`",
                 caller(),
-                f"did you mean `{near}`?" if near else f"use one of {', '.join(names)}",
+                suggest(name, names),
             )

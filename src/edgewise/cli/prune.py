@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgewise.cli.checkpoint import Json, Model, json_line, opened, read_texts
-from edgewise.errors import Span, nearest
+from edgewise.errors import Span, suggest
 
 if TYPE_CHECKING:
     from edgewise.zoo.pretrained import Pretrained
@@ -60,11 +60,10 @@ def _samples(model: "Pretrained", lines: list[str], file: Path) -> list[Any]:
     for number, line in enumerate(lines, 1):
         text, _, label = line.rpartition("\t")
         if label not in labels:
-            near = nearest(label, labels)
             raise BadImportance(
                 f"line {number} has the label `{label[:40]}`",
                 Span.of("<file>", file),
-                f"did you mean `{near}`?" if near else f"labels are {', '.join(labels[:8])}",
+                suggest(label, labels, f"labels are {', '.join(labels[:8])}"),
             )
         found.append((text, labels.index(label)))
     return found

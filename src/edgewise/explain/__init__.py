@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, caller, named, nearest
+from edgewise.errors import EdgewiseError, caller, named, suggest
 from edgewise.explain.work import kernels
 from edgewise.kernels.scan import Scan
 from edgewise.passes.fuse_attention import refusals
@@ -75,11 +75,10 @@ def explain(
     mesh, or a number of ranks, also what they would send one another."""
     stages = STAGES if mesh is None else (*STAGES, RANKS)
     if stage is not None and not (isinstance(stage, str) and stage in stages):
-        near = nearest(stage, stages)
         raise UnknownStage(
             f"there is no stage `{named(stage)}`",
             caller(),
-            f"did you mean `{near}`?" if near else f"there are {', '.join(stages)}",
+            suggest(stage, stages),
         )
     if data is not None:
         model._refuse_foreign(data)

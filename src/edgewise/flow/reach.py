@@ -9,7 +9,7 @@ from typing import Any
 
 from edgewise.checks.atoms import ArityMismatch
 from edgewise.checks.evaluation import BadQuery
-from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
+from edgewise.errors import EdgewiseError, caller, safe_repr, suggest
 from edgewise.flow.bodies import key, term_name
 from edgewise.flow.conditions import (
     ZERO,
@@ -216,11 +216,10 @@ def _checked(program: Program, query: Any) -> nodes.Atom:
     relation = program.aliases.get(query.relation, query.relation)
     arities = arities_of(program.rules, program.facts)
     if relation not in arities:
-        near = nearest(query.relation, list(arities))
         raise BadQuery(
             f"the program has no relation `{query.relation}`",
             caller(),
-            f"did you mean `{near}`?" if near else f"its relations are {', '.join(arities)}",
+            suggest(query.relation, list(arities), f"its relations are {', '.join(arities)}"),
         )
     if len(query.terms) != arities[relation]:
         names = ", ".join(f"V.X{p + 1}" for p in range(arities[relation]))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from operator import and_, or_, sub
 from typing import Any
 
-from edgewise.errors import EdgewiseError, Span, caller, nearest
+from edgewise.errors import EdgewiseError, Span, caller, suggest
 from edgewise.graphs.algebra import DEEPEST
 from edgewise.graphs.checks import LARGEST, short_repr
 from edgewise.graphs.families import Family, Layer, per_layer
@@ -191,8 +191,7 @@ class _PatternReader:
                 build = getattr(self._pattern(node.func.value), method)
                 return self._guarded(node, lambda: build(*args, **named))
             case ast.Attribute(attr=method):
-                near = nearest(method, METHODS)
-                fix = f"did you mean `{near}`?" if near else f"use one of {', '.join(METHODS)}"
+                fix = suggest(method, METHODS)
                 raise self._error(node.func, f"patterns have no method `{method}`", fix)
         raise self._error(node, "this cannot be called", "call a pattern by name")
 
@@ -200,10 +199,7 @@ class _PatternReader:
         self, node: ast.expr, name: ast.Name, args: list[Any], named: dict[str, Any]
     ) -> Any:
         if name.id not in self.names:
-            near = nearest(name.id, list(self.names))
-            fix = (
-                f"did you mean `{near}`?" if near else f"use one of {', '.join(sorted(self.names))}"
-            )
+            fix = suggest(name.id, sorted(self.names))
             raise self._error(name, f"there is no pattern `{name.id}`", fix)
         return self._guarded(node, lambda: self.names[name.id](*args, **named))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from edgewise.errors import caller, checks_options, nearest
+from edgewise.errors import caller, checks_options, suggest
 from edgewise.graphs import full, parse, per_head, per_layer, per_sample
 from edgewise.graphs.drawing import require_package
 from edgewise.graphs.pattern import Pattern
@@ -331,11 +331,10 @@ def _unknown_part(path: object, names: list[str], twice: bool) -> UnknownPart:
     if twice:
         return UnknownPart(f"`{path}` is inside another part", caller(), "give each module once")
     parts = [".".join(name.split(".")[:depth]) for name in names for depth in range(1, 9)]
-    near = nearest(path, parts) if isinstance(path, str) else None
     return UnknownPart(
         f"the model has no self-attention in `{path}`",
         caller(),
-        f"did you mean `{near}`?" if near else f"write a name such as `{names[0]}`",
+        suggest(path, parts, f"write a name such as `{names[0]}`"),
     )
 
 

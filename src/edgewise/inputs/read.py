@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import NotANumber
-from edgewise.errors import EdgewiseError, Place, caller, nearest
+from edgewise.errors import EdgewiseError, Place, caller, suggest
 from edgewise.inputs.collections import read_collection
 from edgewise.inputs.errors import BadInput
 from edgewise.inputs.facts import FactTables, read_facts
@@ -192,9 +192,8 @@ class InputReader:
 
 
 def _unknown(name: str, known: Mapping[str, int], place: Place | None = None) -> UnknownInput:
-    near = nearest(name, list(known))
     others = FACTS if name == "facts" else f"its relations are {', '.join(known)}"
-    help = f"did you mean `{near}`?" if near else others
+    help = suggest(name, list(known), others)
     return UnknownInput(f"the program has no relation `{name}`", place or caller(), help)
 
 

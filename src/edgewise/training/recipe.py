@@ -308,4 +308,4 @@ WORDS = {
 
 
 def _near(name: str, names: Any) -> str:
-    return suggest(name, list(names), f"choose one of {', '.join(names)}")
+    return suggest(name, list(names))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from edgewise.checks.atoms import ArityMismatch, plain_atom
 from edgewise.checks.wording import terms
-from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.errors import EdgewiseError, caller, suggest
 from edgewise.ground.index import Constants, distinct_rows, rows_of
 from edgewise.language import nodes
 from edgewise.update.tables import Table
@@ -76,11 +76,10 @@ def _matches(atom: nodes.Atom, table: Table, constants: Constants) -> Tensor:
 
 
 def _unknown_relation(atom: nodes.Atom, arities: Mapping[str, int]) -> UnknownFact:
-    near = nearest(atom.relation, list(arities))
     return UnknownFact(
         f"the program has no relation `{atom.relation}`",
         atom.place or caller(),
-        f"did you mean `{near}`?" if near else f"its relations are {', '.join(arities)}",
+        suggest(atom.relation, list(arities), f"its relations are {', '.join(arities)}"),
     )
 
 

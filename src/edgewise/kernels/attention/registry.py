@@ -10,7 +10,7 @@ are computed by other kernels has a `nesting` above theirs, which is 0.
 
 from dataclasses import dataclass, field
 
-from edgewise.errors import caller, nearest
+from edgewise.errors import caller, suggest
 from edgewise.kernels.attention import (
     blocks,
     dense,
@@ -80,8 +80,7 @@ def _chosen(case: Case, kernel: str | None) -> Choice:
         return cheapest(case)
     named = {implementation.name: implementation for implementation in IMPLEMENTATIONS}
     if kernel not in named:
-        near = nearest(kernel, list(named))
-        help = f"did you mean `{near}`?" if near else f"choose one of {', '.join(named)}"
+        help = suggest(kernel, list(named))
         raise UnknownKernel(f"there is no kernel `{kernel}`", caller(), help)
     if reason := named[kernel].refuses(case):
         raise KernelRefuses(

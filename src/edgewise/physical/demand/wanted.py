@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import NotDerivable
-from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
+from edgewise.errors import EdgewiseError, caller, safe_repr, suggest
 from edgewise.ground.index import STRINGS, Constants, Index, rows_of
 from edgewise.language import nodes
 from edgewise.plan.nodes import Plan
@@ -92,11 +92,10 @@ def read_want(plan: Plan, want: WantLike) -> Want:
     found = {}
     for name, keys in want.items():
         if name not in plan.names:
-            near = nearest(name, plan.names) if isinstance(name, str) else None
             raise BadWant(
                 f"`{safe_repr(name)}` is not an output",
                 caller(),
-                f"did you mean `{near}`?" if near else f"there are {', '.join(plan.names)}",
+                suggest(name, plan.names),
             )
         number = plan.names.index(name)
         found[number] = read_keys(keys, plan.outputs[number])
