@@ -95,7 +95,7 @@ class _Prepared:
         self.last, self.mark = last, mark
 
     def rate(self, step: TrainingStep) -> Tensor | None:
-        """The learning rate, if all is as it was; None where samples have to be looked at again."""
+        """The learning rate, if nothing has changed; None where samples must be checked again."""
         current, rate = step.model._slots.tensors(), step.rate()
         if rate is None or current is None or not all(map(is_, current, self.weights)):
             return None

@@ -1,4 +1,4 @@
-"""One call of attention as it was made: queries, keys and what changes scores, never n×m weights.
+"""One recorded call of attention: queries, keys and what changes scores, never n×m weights.
 
 Weights are recomputed in blocks of query rows: p_ij = exp(s_ij - lse_i), for the keys of each row.
 """

@@ -67,7 +67,7 @@ def _in_use(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Inside, a model is in evaluation mode; afterwards each module is as it was."""
+    """Inside, a model is in evaluation mode; afterwards the mode of each module is restored."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

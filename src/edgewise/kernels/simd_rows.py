@@ -214,8 +214,8 @@ def add_slopes(
 
     def change(lanes, factor, out, t, a, b, slope):
         builder = lanes.builder
-        bend = builder.select(lanes.above(builder.fadd(a, b)), lanes.all(1.0), slope)
-        return lanes.plus(builder.fmul(factor, t), bend, out)
+        derivative = builder.select(lanes.above(builder.fadd(a, b)), lanes.all(1.0), slope)
+        return lanes.plus(builder.fmul(factor, t), derivative, out)
 
     kind = types.void(out, n, n, factor, n, n, t, n, n, a, n, n, b, n, n, out.dtype, n, n)
     return kind, _updates(change)

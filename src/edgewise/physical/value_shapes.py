@@ -42,7 +42,7 @@ class Shapes:
     def rule(self, rule: nodes.Rule, width: int | None = None) -> Shape | None:
         """The shape of the values a rule derives; `width` is the groundings of every head.
 
-        It does not depend on how many rows there are, so other lengths find it as it was.
+        It does not depend on how many rows there are, so it is the same for other lengths.
         """
         body = Body(rule, {})
         aggregation = self._aggregation(rule)

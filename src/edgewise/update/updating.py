@@ -2,7 +2,7 @@
 
 Which rule heads an edit reaches follows from keys alone: rows that are gone are joined with what
 held before, rows that are new or changed with what holds now. Those rule heads are computed from
-all their groundings, and where a value comes out as it was, nothing behind it is computed.
+all their groundings, and where a value comes out unchanged, nothing behind it is computed.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def attention(x: Atom, y: Atom, config: Config, edges: Edges) -> Statements:
 def layer(
     a: Atom, b: Atom, config: Config, edges: Edges
 ) -> tuple[list[Statement], tuple[Atom, Atom]]:
-    """Carries two rows for every token, each changed by what is made of the other."""
+    """Carries two rows for every token, each updated by a function of the other."""
     size, p, pre = config.size, config.dropout, config.norm == "pre"
     added = dropped(R.heads(V.I)[W["y1.weight"][size, size]], p)
     total = block.everywhere(config.graph)

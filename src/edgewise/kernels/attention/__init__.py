@@ -123,7 +123,7 @@ def attention(
       edge terms are then lists with one for each, without that axis, and so are the weights.
     - bias: broadcasts to (..., heads, n, m), of which only the pairs of the graph are read; or a
       score of `edgewise.scores` that is added, such as `alibi(8)` or `relative(table)`.
-    - score: what is made of the scaled dot product before biases, such as `softcap(50.0)`.
+    - score: a function applied to the scaled dot product before biases, such as `softcap(50.0)`.
     - edge_bias, edge_scale: (..., heads, e), added to the score and multiplied with the dot
       product; e counts the pairs in the order of `graph.edges(n, m)`.
     - edge_key, edge_value: (..., key heads, e, d), added to the key and the value of each pair.

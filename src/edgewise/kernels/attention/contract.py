@@ -85,7 +85,7 @@ class Case:
     graph: Pattern
     scale: float
     features: frozenset[str] = frozenset()
-    score: Node = S  # what is made of the scaled dot product
+    score: Node = S  # applied to the scaled dot product
     tf32: bool = False  # whether products of float32 are rounded to TF32, as torch allows
 
     def __post_init__(self) -> None:

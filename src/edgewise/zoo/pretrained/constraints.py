@@ -1,4 +1,4 @@
-"""What a checkpoint says of the tokens that may follow: forced, suppressed and repeated ones.
+"""A checkpoint's constraints on the next token: forced, suppressed and repeated ones.
 
 The names are those of `generation_config.json`. How tokens are chosen (sampling, beams, lengths) is
 said by the caller.

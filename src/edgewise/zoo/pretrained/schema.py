@@ -1,4 +1,4 @@
-"""What a file of `architectures/` says of a model type."""
+"""What a file of `architectures/` declares about a model type."""
 
 from __future__ import annotations
 

@@ -282,7 +282,7 @@ def respond(
 def constrained(
     pretrained: Pretrained, decoder: Decoder, ends: tuple[int, ...], most: int
 ) -> Decoder:
-    """A decoder under what the checkpoint says of the tokens that may follow."""
+    """A decoder under the checkpoint's constraints on the next token."""
     found = read_constraints(pretrained.table, ends, pretrained.config.vocabulary)
     plain = found == Constraints(ends=ends)
     return decoder if plain else ConstrainedDecoder(decoder, found, most)
