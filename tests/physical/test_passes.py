@@ -88,6 +88,11 @@ TWICE = Program([
 ])  # fmt: skip
 NEXT = rows(torch.stack([torch.arange(7), torch.arange(7) * 3 % 7]))
 X = {"x": torch.randn(7, 4, dtype=torch.float64)}
+BETWEEN = F.sqrt(F.square(R.x(V.I)) + F.square(R.x(V.J)))
+EQUAL = Program([
+    R.near(V.I, V.J) <= BETWEEN * R.edge(V.I, V.J),
+    R.out(V.I, V.J) <= (R.near(V.I, V.J), BETWEEN),
+])  # fmt: skip
 LONG = {n: torch.randn(96, 4, dtype=torch.float64) for n in ("x", "y")}
 SUMS = Program([
     R.inner(V.I, V.J) <= R.y(V.I, V.J, V.K),
@@ -119,6 +124,7 @@ FOR = {
         {"x": torch.randn(200, 4, dtype=torch.float64)},
         "index_select",
     ),
+    "merge equal calls": (EQUAL, {"edge": edges(35), **X}, "sqrt"),
     "fuse gathers": (sums(R.x(V.J)), {"edge": edges(35), **X}, "index_select"),
     "strided views": (
         Program([R.out(V.I, V.J) <= (R.x(V.I), R.y(V.J))]),

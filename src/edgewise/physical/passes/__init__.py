@@ -17,6 +17,7 @@ from edgewise.physical.lowering import Lowering, create, input_node, is_weight, 
 from edgewise.physical.opaque import opaque
 from edgewise.physical.passes.aggregates import aggregate_first, fill_rows, merge_aggregates
 from edgewise.physical.passes.dots import dots_along_edges, dots_as_products
+from edgewise.physical.passes.equal_calls import merge_equal_calls
 from edgewise.physical.passes.families import family_products
 from edgewise.physical.passes.gathers import AGGREGATE, fuse_gathers
 from edgewise.physical.passes.messages import fuse_messages
@@ -196,6 +197,13 @@ ON_GRAPH = (
         "rows are aggregated where they are, not gathered before",
         GRAPH,
         fuse_gathers,
+        reads_keys=True,
+    ),
+    Pass(
+        "merge equal calls",
+        "what is computed twice from the same values is computed once",
+        GRAPH,
+        merge_equal_calls,
         reads_keys=True,
     ),
     Pass(
