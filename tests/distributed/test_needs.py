@@ -7,6 +7,7 @@ from rank_cases import GRAPHS, N
 from edgewise.distributed import Shards
 from edgewise.distributed.local_graphs import (
     chosen_rows,
+    count_pairs,
     local_rows,
     on_keys,
     rows_of_tokens,
@@ -84,6 +85,7 @@ def test_rows_of_some_queries_on_some_keys_are_those_of_the_matrix(graph, order)
         sets += [EMPTY, *(TokenSet.of_tokens(np.flatnonzero(draw(N) < p)) for p in (0.1, 0.6))]
         for queries in sets:
             rows = local_rows(graph, N, queries)
+            assert count_pairs(graph, N, queries) == matrix[queries.list()].sum()
             for keys in sets:
                 found = rows(keys)
                 expected = matrix[queries.list()][:, keys.list()]

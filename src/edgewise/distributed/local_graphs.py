@@ -21,10 +21,16 @@ RUNS = 64  # of a rank's tokens: beyond, the rows of all tokens are computed at 
 def local_rows(graph: Pattern, n: int, queries: TokenSet) -> Callable[[TokenSet], Rows]:
     """The rows of some queries, as a function of the keys that they are cut to; queries and keys
     are numbered from 0."""
-    step = symbolic_step(graph)
-    inner = class_of(graph, step) if step > 1 and queries.count else None
-    rows = None if inner is None else _rows_in_classes(inner, step, n, queries)
+    rows = _rows_in_classes(graph, n, queries)
     return partial(on_keys, rows_of_tokens(graph, n, queries)) if rows is None else rows.on_keys
+
+
+def count_pairs(graph: Pattern, n: int, queries: TokenSet) -> int:
+    """How many pairs some queries have."""
+    rows = _rows_in_classes(graph, n, queries)
+    if rows is None:
+        return rows_of_tokens(graph, n, queries).count()
+    return int((rows.stop - rows.start).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +83,13 @@ def _progressions(residue: Ints, place: Ints) -> tuple[np.ndarray, Ints]:
     return opens, apart
 
 
-def _rows_in_classes(inner: Pattern, step: int, n: int, queries: TokenSet) -> _RowsInClasses | None:
-    """Of some queries, if they are a few runs of numbers of a class."""
+def _rows_in_classes(graph: Pattern, n: int, queries: TokenSet) -> _RowsInClasses | None:
+    """Of some queries, if all pairs are inside of residue classes, and the queries a few runs of
+    numbers of a class."""
+    step = symbolic_step(graph)
+    inner = class_of(graph, step) if step > 1 and queries.count else None
+    if inner is None:
+        return None
     residue, number, place = _by_class(queries.list(), step)
     ends = (np.diff(residue) != 0) | (np.diff(number) != 1)
     first = np.flatnonzero(np.append(True, ends))[: len(place)]

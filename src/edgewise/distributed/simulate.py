@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.distributed.errors import BadShards
-from edgewise.distributed.local_graphs import on_keys, rows_of_tokens
+from edgewise.distributed.local_graphs import count_pairs, on_keys, rows_of_tokens
 from edgewise.distributed.needs import Needs
 from edgewise.distributed.present import BANDWIDTHS, table
 from edgewise.distributed.shards import Shards
@@ -279,10 +279,7 @@ def _pairs(part: SharedPart, needs: list[Needs]) -> Ints:
     split = EMPTY
     for one in needs:
         split = split | one.parts
-    out = [
-        rows_of_tokens(part.graph, n, shards.tokens(rank) - split).count()
-        for rank in range(shards.ranks)
-    ]
+    out = [count_pairs(part.graph, n, shards.tokens(rank) - split) for rank in range(shards.ranks)]
     if not split.count:
         return np.array(out, np.int64)
     wide = rows_of_tokens(part.graph, n, split).expand()
