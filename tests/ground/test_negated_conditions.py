@@ -1,5 +1,5 @@
-"""Negated derived relations in a mask: what positive conditions imply is dropped, and the one
-condition that is left is negated, so that the pairs of values are not listed."""
+"""Negated derived relations in a mask: what positive conditions imply is dropped, and one of the
+conditions that are left does not hold, so that the pairs of values are not listed."""
 
 import re
 
@@ -41,6 +41,31 @@ CASES = {
     "two are left": (
         (*BOTH, ~R.late(A, B)),
         [R.late(A, B) <= (R.clock(K, A), R.arrived(C, B), AT.gt(B, A), R.ban(A, B))],
+        True,
+    ),
+    "two are left of each of two rules": (
+        (*BOTH, ~R.late(A, B), AT.lt(J, 6)),
+        [
+            R.late(A, B) <= (R.clock(K, A), R.arrived(C, B), AT.gt(B, A), R.ban(A, B)),
+            R.late(A, B) <= (R.clock(K, A), R.arrived(C, B), AT.lt(B, 2), AT.lt(A, 4)),
+        ],
+        True,
+    ),
+    "a band": (
+        (*BOTH, ~R.late(A, B)),
+        [R.late(A, B) <= (R.clock(K, A), R.arrived(C, B), AT.gt(B, A), B - A < 3)],
+        True,
+    ),
+    "one of two": (
+        (*BOTH, R._real(K), R._clock(K, C), ~R.late(A, B), ~R.late(C, B)), [LATE], True,
+    ),
+    "too many": (
+        (*BOTH, ~R.late(A, B)),
+        [
+            R.late(A, B)
+            <= (R.clock(K, A), R.arrived(C, B), R.ban(A, B), AT.lt(A, k), AT.lt(B, k + 1))
+            for k in range(3)
+        ],
         False,
     ),
     "another value is left": (

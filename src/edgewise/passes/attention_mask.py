@@ -6,9 +6,10 @@ relation it would be listed, as a mask it is two columns of keys.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, product
 
 from edgewise.graphs.algebra import complement, difference, intersection, transpose, union
 from edgewise.graphs.pattern import Pattern
@@ -21,6 +22,7 @@ from edgewise.plan.nodes import Plan
 from edgewise.plan.score import is_softmax
 
 MOST = 256  # conditions of one mask
+MOST_WAYS = 8  # in which none of the rules of a negated atom holds
 
 
 @dataclass
@@ -48,13 +50,19 @@ class Unfolding:
         for item in conditions:
             self._add(item, outer, found, parts)
         for item in [item for item in found if isinstance(item, nodes.Atom) and item.negated]:
-            others = self._negation(item, found)
-            if others is not None:
-                self.unfolded.add(item.relation)
-                self.without_facts.add(item.relation)
+            ways = self._negation(item, found) if item in found else None
+            if ways is None:
+                continue
+            self.unfolded.add(item.relation)
+            self.without_facts.add(item.relation)
+            if len(ways) == 1:
                 found = [c for c in found if c is not item]
-                for other in others:
+                for other in ways[0]:
                     self._add(other, outer, found, parts)
+                continue
+            met = _meeting(item, found, outer)
+            found = [c for c in found if c is not item and c not in met]
+            parts.append(Disjunction(tuple(self.mask((*met, *way), outer) for way in ways)))
         self.size += len(found)
         return Conjunction(tuple(found), tuple(parts))
 
@@ -85,18 +93,21 @@ class Unfolding:
         part: Mask = Disjunction(tuple(self.mask(body, outer) for body in bodies), facts)
         parts.append(Negation(part) if item.negated else part)
 
-    def _negation(self, item: nodes.Atom, known: Sequence[Condition]) -> list[Condition] | None:
-        """One condition for each rule of a negated atom: that what `known` does not imply of its
-        body does not hold. None if that is more than one condition."""
+    def _negation(
+        self, item: nodes.Atom, known: Sequence[Condition]
+    ) -> list[tuple[Condition, ...]] | None:
+        """The ways in which no rule of a negated atom holds: of each, one condition that `known`
+        does not imply does not. None if such conditions have variables of their own."""
         found = []
         for rule in self.rules.get(item.relation, ()):
             body = self._body(rule, item)
             own = _names(body) - _names([item])
             left = [part for part in _parts_of(body, own) if not _implied(part, known, own)]
-            if len(left) != 1 or len(left[0]) != 1 or own & _names(left[0]):
+            if not left or any(len(part) != 1 or own & _names(part) for part in left):
                 return None
-            found.append(_opposite(left[0][0]))
-        return found or None
+            found.append([_opposite(part[0]) for part in left])
+        many = math.prod(map(len, found)) > MOST_WAYS
+        return list(product(*found)) if found and not many else None
 
     def _body(self, rule: nodes.Rule, atom: nodes.Atom) -> tuple[Condition, ...]:
         """The conditions of a rule in the place of an atom, with variables of their own."""
@@ -124,6 +135,18 @@ def _condition(item: Condition) -> Condition:
 
 def _names(items: Iterable[Condition]) -> set[str]:
     return {v.name for item in items for v in variables(item.terms)}
+
+
+def _meeting(
+    item: Condition, known: Sequence[Condition], outer: Collection[str]
+) -> list[Condition]:
+    """The other conditions that share variables with one, but for those of `outer`."""
+    others = [c for c in known if c is not item]
+    names, found = _names([item]) - set(outer), list[Condition]()
+    while more := [c for c in others if c not in found and _names([c]) & names]:
+        found += more
+        names |= _names(more) - set(outer)
+    return [c for c in others if c in found]
 
 
 def _parts_of(body: Sequence[Condition], own: Collection[str]) -> list[list[Condition]]:

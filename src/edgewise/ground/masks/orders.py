@@ -83,10 +83,12 @@ def _sort_keys(read: Read) -> list[list[SortKey]]:
 
 
 def _ends(leaf: Interval) -> Ints:
-    """Where the ranks that each query attends to lie: their middle, times two."""
+    """Where the intervals that each query attends to end: the mean, times two."""
     found = np.full(len(leaf.ptr) - 1, -1, np.int64)
-    some = np.diff(leaf.ptr) > 0
-    found[some] = leaf.start[leaf.ptr[:-1][some]] + leaf.stop[leaf.ptr[1:][some] - 1]
+    count = np.diff(leaf.ptr)
+    some = count > 0
+    total = np.concatenate([[0], np.cumsum(leaf.start + leaf.stop)])
+    found[some] = (total[leaf.ptr[1:]] - total[leaf.ptr[:-1]])[some] // count[some]
     return found
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edgewise.graphs import Pattern, causal, window
-from edgewise.graphs.algebra import difference, intersection, transpose
+from edgewise.graphs.algebra import difference, intersection, transpose, union
 from edgewise.ground.index import STRINGS
 from edgewise.ground.masks.leaves import Interval, Leaf
 from edgewise.ground.masks.sides import Pairs, attributes_in, equal, shown
@@ -69,23 +69,43 @@ def _bounded(sides: Sides, pairs: Pairs, *, turned: bool) -> list[Leaf] | None:
     mine = attributes_in(sides, query, names[0])
     others = attributes_in(sides, key, names[1])
     bounds = Bounds(others[0], positions=frozenset(names)) if len(others) == 1 else None
-    if bounds is None or not _add_tests(bounds, sides.tests, set(mine)):
+    tests, outside = _without_negation(sides.tests)
+    if bounds is None or not _add_tests(bounds, tests, set(mine)):
         return None
-    left = of_query(query, (*sides.shared, *mine)).integers(mine, bounds.least)
-    right = of_key(key, (*sides.shared, *others)).integers(others, bounds.least)
-    if not right.functional and not sides.shared and bool(bounds.lows) != bool(bounds.highs):
+    every = of_query(query, (*sides.shared, *mine)), of_key(key, (*sides.shared, *others))
+    left, right = (
+        side.integers(own, bounds.least) for side, own in zip(every, (mine, others), strict=True)
+    )
+    if outside:
+        dropped = any(
+            len(a.token) < len(b.token) for a, b in zip((left, right), every, strict=True)
+        )
+        if dropped or not right.functional:  # of other values a negated pattern holds
+            return None
+    elif not right.functional and not sides.shared and bool(bounds.lows) != bool(bounds.highs):
         right = extremes(right, bounds.value, largest=bool(bounds.lows))
     if not right.functional or (sides.shared and not left.functional):
         return None
     name = shown((*sides.query, *sides.key, *sides.tests))
-    found: list[Leaf] = [replace(_interval(name, left, right, bounds), turned=turned)]
+    found: list[Leaf] = [replace(_interval(name, left, right, bounds, outside), turned=turned)]
     if sides.shared:
         ends = (right, left) if turned else (left, right)
         found.insert(0, equal(name, *ends, sides.shared))
     return found
 
 
-def _interval(name: str, left: Attributes, right: Attributes, bounds: Bounds) -> Interval:
+def _without_negation(tests: Sequence[Condition]) -> tuple[Sequence[Condition], bool]:
+    """A negated pattern as what must not hold; other tests as they are."""
+    match tests:
+        case (nodes.PatternAtom(negated=True) as test,):
+            return (replace(test, negated=False),), True
+    return tests, False
+
+
+def _interval(
+    name: str, left: Attributes, right: Attributes, bounds: Bounds, outside: bool
+) -> Interval:
+    """The ranks within the bounds of each query; `outside`, all others."""
     values, rank = np.unique(right.columns[bounds.value], return_inverse=True)
     start = np.zeros(len(left.token), np.int64)
     stop = np.full(len(left.token), len(values))
@@ -93,7 +113,15 @@ def _interval(name: str, left: Attributes, right: Attributes, bounds: Bounds) ->
         start = np.maximum(start, np.searchsorted(values, bound(left)))
     for bound in bounds.highs:
         stop = np.minimum(stop, np.searchsorted(values, bound(left), side="right"))
-    return interval(name, left.count, (left.token, start, stop), right.by_token(rank.ravel()))
+    token = left.token
+    if outside:
+        token = np.concatenate([token, token])
+        above = np.maximum(start, stop), np.full_like(stop, len(values))
+        start, stop = (
+            np.concatenate([np.zeros_like(start), above[0]]),
+            np.concatenate([start, above[1]]),
+        )
+    return interval(name, left.count, (token, start, stop), right.by_token(rank.ravel()))
 
 
 def interval(name: str, n: int, runs: tuple[Ints, Ints, Ints], rank: Ints) -> Interval:
@@ -171,6 +199,8 @@ def difference_in(pattern: Pattern) -> tuple[float, float] | None:
     >>> from edgewise.graphs import causal, window
     >>> difference_in(causal() & window(3)), difference_in(causal() - window(0))
     ((0, 3), (1, inf))
+    >>> difference_in(causal().T | window(3))
+    (-inf, 3)
     """
     match pattern:
         case causal():
@@ -185,6 +215,8 @@ def difference_in(pattern: Pattern) -> tuple[float, float] | None:
             if None in parts:
                 return None
             return max(p[0] for p in parts if p), min(p[1] for p in parts if p)
+        case union():
+            return _joint([difference_in(member) for member in pattern.members])
         case difference():
             left, right = difference_in(pattern.left), difference_in(pattern.right)
             if left is None or right is None:
@@ -193,6 +225,18 @@ def difference_in(pattern: Pattern) -> tuple[float, float] | None:
                 return right[1] + 1, left[1]
             return (left[0], right[0] - 1) if right[0] <= left[1] <= right[1] else None
     return None
+
+
+def _joint(parts: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
+    """Intervals as one; None where there are gaps between them."""
+    if None in parts:
+        return None
+    first, *others = sorted(part for part in parts if part is not None)
+    for low, high in others:
+        if low > first[1] + 1:
+            return None
+        first = first[0], max(first[1], high)
+    return first
 
 
 def _comparison(test: Condition, found: Bounds, differences: Differences, mine: set[str]) -> bool:
