@@ -81,6 +81,21 @@ def test_hops_of_a_graph_network():
     ]
 
 
+def test_what_another_atom_asks_for_is_said_once():
+    """That a row of h is derived at all asks for an edge to a training node: that of the path."""
+    layers = [
+        R.h(V.I) <= (R.edge(V.I, V.J), R.x(V.J)),
+        R.g(V.I) <= (R.edge(V.I, V.J), R.h(V.J), R._train(V.J)),
+        R.out(V.I) <= R.g(V.I),
+    ]
+    found = str(Program(layers).reaches(R.out(V.I), R.x(V.J)))
+    assert found.endswith("where edge(I, A0), train(A0), edge(A0, J)")
+    apart = [R.out(V.I) <= (R.x(V.J), R._near(V.I, V.A), R._near(V.A, V.J), R._red(V.A, V.B),
+                            R._near(V.I, V.C), R._near(V.C, V.J), R._red(V.C, 3))]  # fmt: skip
+    found = str(Program(apart).reaches(R.out(V.I), R.x(V.J)))
+    assert found.endswith("where near(I, A0), red(A0, 3), near(A0, J)")
+
+
 def test_labels_of_test_rows_reach_no_training_row():
     rules = [
         R.h(V.X) <= (R.x(V.Y), R._edge(V.X, V.Y)),

@@ -130,13 +130,51 @@ def projected(one: Condition, visible: Iterable[str]) -> Condition:
     """Without variables that are not visible, but for those that link visible ones."""
     shown = {*visible, ZERO}
     names = _representatives(one, shown)
-    one = _linking(renamed(one, lambda name: names.get(name, name)), shown)
+    one = _linking(_folded(renamed(one, lambda name: names.get(name, name)), shown), shown)
     used = {term for literal in one.literals for term in literal.terms}
     left = {n for n in used if n not in shown and not is_constant(n)}
     fresh = {old: f"{HIDDEN}{number}" for number, old in enumerate(_in_order(one, left))}
     held = shown | used | {name for a, b, _ in one.bounds for name in (a, b) if is_text(name)}
     bounds = frozenset((a, b, c) for a, b, c in one.bounds if a in held and b in held)
     return renamed(Condition(bounds, one.literals), lambda name: fresh.get(name, name))
+
+
+def _folded(one: Condition, shown: set[str]) -> Condition:
+    """Without hidden variables of which another one does: all that is said of them is said of it.
+
+    Of `edge(I, A), edge(I, B), red(B)` the second edge is one that the first asks for.
+    """
+    literals, bounds = set(one.literals), one.table
+    hidden = {t for x in literals for t in x.terms if t not in shown and not is_constant(t)}
+    waiting = sorted(hidden)
+    while waiting:
+        name = waiting.pop(0)
+        mine = {x for x in literals if name in x.terms}
+        others = literals - mine
+        for other in sorted({t for x in others for t in x.terms} - {name}):
+            if _stands_for(other, name, mine, others, bounds):
+                literals = others
+                bounds = {pair: c for pair, c in bounds.items() if name not in pair}
+                hidden.remove(name)
+                waiting = sorted(hidden)
+                break
+    return Condition(frozenset((a, b, c) for (a, b), c in bounds.items()), frozenset(literals))
+
+
+def _stands_for(
+    other: str, name: str, mine: set[Literal], others: set[Literal], bounds: Bounds
+) -> bool:
+    """Whether all that is said of one name holds of another."""
+
+    def moved(term: str) -> str:
+        return other if term == name else term
+
+    for (a, b), most in bounds.items():
+        pair = moved(a), moved(b)
+        least = 0.0 if pair[0] == pair[1] else bounds.get(pair, math.inf)
+        if name in (a, b) and least > most:
+            return False
+    return all(replace(x, terms=tuple(map(moved, x.terms))) in others for x in mine)
 
 
 def _linking(one: Condition, shown: set[str]) -> Condition:
