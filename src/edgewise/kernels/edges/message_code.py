@@ -49,7 +49,7 @@ class Loop:
     Results stand in the order of `wanted`. Leaves of this end, and the one of all edges, are added
     up by piece; those of edges are written where the edge is. The code knows the width of rows, but
     of long ones, which are as wide as a batch has samples: theirs is 0. Lists hold integers of
-    so many bits.
+    so many bits. Rows that are `far`, not all in a cache, are asked for before they are read.
     """
 
     messages: Messages
@@ -59,6 +59,7 @@ class Loop:
     dtype: torch.dtype
     width: int
     bits: int = 32
+    far: bool = True
 
     def is_summed(self, leaf: int) -> bool:
         return self.messages.leaves[leaf].end != EDGE
@@ -347,7 +348,8 @@ class _LoopWriter:
         ]
         segment = own if loop.along == 0 else self.integer(self.ends[0], e)
         grads = [(data, builder.mul(segment, apart)) for data, apart in self.grads]
-        self._expect_later(e, own, end, start, len(chunks) * self.lanes)
+        if loop.far:
+            self._expect_later(e, own, end, start, len(chunks) * self.lanes)
         number = None if all(self.summed) else self.integer(self.number, e)
         numbers = {
             at: v.spread(v.one(data, row))

@@ -14,6 +14,7 @@ from edgewise.kernels.edges.reference import wide
 from edgewise.kernels.threads import spread
 
 NUMBER = np.int64
+NEAR = 1 << 21  # bytes, which a cache of a core holds the rows of
 
 
 def sums(messages: Messages, leaves: Sequence[Tensor], index: MessageIndex) -> tuple[Tensor, ...]:
@@ -96,7 +97,8 @@ def run_loop(
 
     known = width if width <= KNOWN else 0
     ends, bits = len(integers) - FIXED, 8 * integers[0].element_size()
-    loop = compiled(Loop(messages, along, ends, wanted, tensors[0].dtype, known, bits))
+    far = sum(t.nbytes for t in tensors) > NEAR
+    loop = compiled(Loop(messages, along, ends, wanted, tensors[0].dtype, known, bits, far))
     pointers = np.array([t.data_ptr() for t in (*integers, *tensors)], NUMBER)
     strides = np.array([t.stride(0) for t in tensors], NUMBER)
     call = pointers.ctypes.data, strides.ctypes.data, width
