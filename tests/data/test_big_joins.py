@@ -150,3 +150,11 @@ def test_columns_of_one_variable_are_of_one_kind(rule, says, tmp_path):
     with pytest.raises(BadJoin, match=says):
         data.join(rule, files, tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()
+
+
+def test_a_table_is_not_replaced_by_its_join(tmp_path):
+    path = tmp_path / "e.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(BadJoin, match="would replace"):
+        data.join(R.t(V.X) <= R.e(V.X, V.Y), {"e": path}, str(path))
+    assert path.read_text() == "a,b\n1,2\n"

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from rank_cases import GRAPHS, N
 
-from edgewise.distributed import Shards
+from edgewise import EdgewiseError
+from edgewise.distributed import RowSizes, Shards
+from edgewise.distributed.errors import BadShards
 from edgewise.distributed.local_graphs import (
     chosen_rows,
     count_pairs,
@@ -50,6 +53,22 @@ def test_every_token_is_on_one_rank(n, ranks, order):
         assert (np.diff(tokens) > 0).all()
         assert (shards.owner(tokens) == rank).all()
         assert shards.count(rank) == len(tokens)
+
+
+def test_cuts_and_axes_that_are_none_are_refused():
+    for cuts in (4, (9,), (5, 4), "4", (1, 2)):
+        with pytest.raises(EdgewiseError):
+            Shards(8, 3 if cuts == (5, 4) else 2, cuts=cuts)
+    with pytest.raises(BadShards):
+        Shards(8, 2).take(torch.zeros(8), 0, 3)
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"heads": -1}, {"d": 2.5}, {"heads": 3, "key_heads": 2}, {"dv": -4}, {"batch": "2"}]
+)
+def test_sizes_of_no_tensor_are_refused(sizes):
+    with pytest.raises(EdgewiseError):
+        RowSizes(**sizes)
 
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=repr)

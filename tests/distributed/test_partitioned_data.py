@@ -97,6 +97,17 @@ def test_what_is_no_partition_is_refused(partition):
         partition_of(partition, 3, 2)
 
 
+@pytest.mark.parametrize(
+    "edges",
+    [torch.tensor([[0, 3], [1, 2]]), torch.tensor([[-1], [0]]), torch.ones(2, 3), torch.ones(3)],
+)
+def test_edges_are_pairs_of_the_nodes(edges):
+    with pytest.raises(BadShards):
+        partition_of("metis", 3, 2, edges)
+    with pytest.raises(BadShards):
+        quality(torch.tensor([0, 1, 1]), edges, 2)
+
+
 def test_metis_needs_edges():
     with pytest.raises(BadShards, match="no edges"):
         partition_of("metis", 3, 2)

@@ -58,6 +58,13 @@ def join(
     path = Path(into)
     work = Scratch(bytes_of(memory), str(path.parent))
     _check_rule(rule, tables)
+    for name, table in tables.items():
+        if isinstance(table, str | Path) and path.exists() and path.samefile(table):
+            raise BadJoin(
+                f"`{into}` is the table of `{name}`, which the result would replace",
+                caller(),
+                "write to another file",
+            )
     with ExitStack() as stack:
         held = {}
         for name, table in tables.items():

@@ -72,6 +72,27 @@ def _checked(listed: Tensor, nodes: int, ranks: int) -> Tensor:
     return listed.to(torch.int64).cpu()
 
 
+def _pairs(edges: Tensor, nodes: int) -> tuple[Ints, Ints]:
+    """The sources and targets of edges among some nodes."""
+    integers = not edges.is_floating_point() and edges.dtype != torch.bool
+    if edges.ndim != 2 or len(edges) != 2 or not integers:
+        raise BadShards(
+            f"edges are a (2, e) tensor of integers, got {edges.dtype} of shape "
+            f"{tuple(edges.shape)}",
+            caller(),
+            "give sources and targets of all edges",
+        )
+    if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= nodes):
+        raise BadShards(
+            f"the edges have nodes from {int(edges.min())} to {int(edges.max())}, there are "
+            f"{nodes} nodes",
+            caller(),
+            f"give nodes from 0 to {nodes - 1}, or a partition of more of them",
+        )
+    source, target = edges.cpu().numpy().astype(np.int64)
+    return source, target
+
+
 def _contiguous(nodes: int, ranks: int) -> Ints:
     bounds = np.array([nodes * rank // ranks for rank in range(ranks + 1)])
     return np.searchsorted(bounds, np.arange(nodes), side="right") - 1
@@ -81,9 +102,9 @@ def _by_metis(edges: Tensor, nodes: int, ranks: int) -> Tensor:
     require_package("pymetis")
     import pymetis
 
+    a, b = _pairs(edges, nodes)
     if ranks == 1 or not nodes:
         return torch.zeros(nodes, dtype=torch.int64)
-    a, b = edges.cpu().numpy().astype(np.int64)
     both = np.concatenate([a * nodes + b, b * nodes + a])[np.tile(a != b, 2)]
     both = np.unique(both)
     ptr = pointer(np.bincount(both // nodes, minlength=nodes))
@@ -118,8 +139,8 @@ def quality(partition: Tensor, edges: Tensor, ranks: int) -> PartitionQuality:
     >>> quality(torch.tensor([0, 0, 1, 1]), edges, 2)
     PartitionQuality(halo=1, total=1, cut=0.3333333333333333, imbalance=1.3333333333333333)
     """
-    rank: Ints = partition.numpy()
-    source, target = edges.cpu().numpy()
+    rank: Ints = _checked(partition, len(partition), ranks).numpy()
+    source, target = _pairs(edges, len(rank))
     count = max(len(source), 1)
     across = rank[source] != rank[target]
     wanted = np.unique(rank[target][across] * len(rank) + source[across]) // max(len(rank), 1)

@@ -13,7 +13,7 @@ from torch import Tensor
 from edgewise.distributed.errors import BadShards
 from edgewise.distributed.token_sets import TokenSet
 from edgewise.errors import caller
-from edgewise.graphs.checks import integer
+from edgewise.graphs.checks import integer, short_repr
 from edgewise.layouts.ragged import Ints, pointer
 
 
@@ -56,10 +56,11 @@ class Shards:
             self._check_cuts()
 
     def _check_cuts(self) -> None:
-        ends = (0, *[integer(cut, "cuts") for cut in self.cuts], self.n)
+        cuts = self.cuts if isinstance(self.cuts, tuple | list) else ()
+        ends = (0, *[integer(cut, "cuts") for cut in cuts], self.n)
         if len(ends) != self.ranks + 1 or any(a > b for a, b in pairwise(ends)):
             raise BadShards(
-                f"{len(self.cuts)} cuts of {self.n} tokens for {self.ranks} ranks",
+                f"`cuts` is {short_repr(self.cuts)}, of {self.n} tokens for {self.ranks} ranks",
                 caller(),
                 f"give {self.ranks - 1} tokens from 0 to {self.n} that ascend: those at which the "
                 "next rank begins",
@@ -121,6 +122,12 @@ class Shards:
         >>> Shards(4, 2).take(torch.arange(4.0).view(4, 1), 1).flatten().tolist()
         [2.0, 3.0]
         """
+        if not -x.ndim <= dim < x.ndim:
+            raise BadShards(
+                f"there is no axis {dim} of a tensor of shape {tuple(x.shape)}",
+                caller(),
+                "give the axis of the tokens: `shards.take(x, rank, 0)`",
+            )
         if x.shape[dim] != self.n:
             raise BadShards(
                 f"axis {dim} has {x.shape[dim]} tokens, the shards are of {self.n}",

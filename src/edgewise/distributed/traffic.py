@@ -10,6 +10,9 @@ import numpy as np
 
 from edgewise.distributed.needs import Needs
 from edgewise.distributed.shards import Shards
+from edgewise.errors import caller
+from edgewise.graphs.checks import integer
+from edgewise.graphs.errors import BadSize
 from edgewise.layouts.ragged import Ints
 
 Traffic = Mapping[str, Ints]  # kind → bytes of each rank
@@ -32,6 +35,18 @@ class RowSizes:
     wide: int = 4  # bytes of a log-sum-exp
     by_heads: bool = True  # whether heads may be exchanged
     at_home: bool = False  # queries stay where they are: a bias has their rows
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "d", "batch", "itemsize", "wide"):
+            integer(getattr(self, name), name)
+        if self.dv is not None:
+            integer(self.dv, "dv")
+        if self.key_heads is not None and self.heads % max(integer(self.key_heads, "key_heads"), 1):
+            raise BadSize(
+                f"{self.heads} heads cannot share {self.key_heads} heads of keys",
+                caller(),
+                "give a number of `key_heads` that divides `heads`",
+            )
 
     @property
     def shared(self) -> int:
