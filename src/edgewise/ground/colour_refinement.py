@@ -252,11 +252,16 @@ class Lifting:
         return classes(found)
 
     def reduced(
-        self, ground: GroundRule, own: Classes | str, heads: Tensor | None, count: int
+        self,
+        ground: GroundRule,
+        own: Classes | str,
+        heads: Tensor | None,
+        count: int,
+        every: bool,
     ) -> tuple[GroundRule, Tensor | None]:
         """A rule for `heads` (-1: none, None: all), which may be fewer; and the rows of those.
 
-        `count` is the number of different rule heads that are wanted.
+        `count` is the number of different rule heads that are wanted, which may be `every` one.
         """
         grouped = ground.groups is not None  # a softmax needs its group
         if isinstance(own, Classes) and _pays(own) and (grouped or own.count <= count / 2):
@@ -267,7 +272,7 @@ class Lifting:
                 units[ground.groups.ids[own.first]] = True
                 chosen_heads = units[ground.groups.ids]
             row = (chosen_heads.cumsum(0) - 1)[own.first][own.of]
-        elif grouped or heads is None or count == ground.heads.rows:
+        elif grouped or heads is None or every or count == ground.heads.rows:
             return self._read(ground), heads
         else:
             chosen_heads = torch.zeros(ground.heads.rows, dtype=torch.bool)

@@ -56,6 +56,7 @@ from edgewise.language.program import Domain, members
 from edgewise.language.statements import remembered
 from edgewise.language.terms import variables
 from edgewise.layouts.ragged import Segments, segments
+from edgewise.layouts.recorded import one_call
 
 
 @dataclass(frozen=True, eq=False)
@@ -395,11 +396,9 @@ class Grounder:
             some = self.keys(head, bindings)[:1]
             ids = torch.zeros(bindings.count, dtype=torch.int64)
             return index_of(some), segments(ids, len(some))
-        fresh = starts_of([bindings.columns[name] for name in names])
-        ids = fresh.cumsum(0) - 1
-        firsts = fresh.nonzero()[:, 0]
-        at_first = bindings.take(firsts) if len(firsts) != bindings.count else bindings
-        return index_of(self.keys(head, at_first)), segments(ids, len(firsts))
+        ids, firsts = _runs([bindings.columns[name] for name in names])
+        at_first = bindings if firsts is None else bindings.take(firsts)
+        return index_of(self.keys(head, at_first)), segments(ids, at_first.count)
 
     def _groups(self, rule: nodes.Rule, heads: Index) -> Segments | None:
         over = normalised(rule)
@@ -413,6 +412,14 @@ class Grounder:
         if not fixed:
             return segments(torch.zeros(heads.rows, dtype=torch.int64), min(heads.rows, 1))
         return relabelled(pack(fixed)[0])
+
+
+@one_call
+def _runs(columns: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+    """The run of each row of sorted columns, and the first row of each run; None for all."""
+    fresh = starts_of(columns)
+    firsts = fresh.nonzero()[:, 0]
+    return fresh.cumsum(0).sub_(1), None if len(firsts) == len(fresh) else firsts
 
 
 def _head_keys(rule: nodes.Rule) -> tuple[Any, ...]:

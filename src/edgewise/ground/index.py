@@ -13,6 +13,7 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.language.nodes import Constant
+from edgewise.layouts.recorded import one_call
 
 MANY = 2048  # codes, from which on a radix sort is faster
 TABLE = 2  # entries of a table for each look-up; where it would have more, a search is faster
@@ -59,6 +60,43 @@ class Grid:
 
 
 @dataclass(frozen=True, eq=False)
+class Bounds:
+    """The least and the largest key of each column, none without rows. Functions that a recording
+    has as one call look into them, so that a plan does not depend on the numbers themselves."""
+
+    ends: list[tuple[int, int]]
+
+
+@one_call
+def bounds_of(keys: Tensor) -> Bounds:
+    """Those of keys (rows, arity)."""
+    if not keys.shape[0] or not keys.shape[1]:
+        return Bounds([])
+    return Bounds(ends_of([keys.unbind(1)]))
+
+
+@one_call
+def listed(bounds: Bounds) -> list[tuple[int, int]]:
+    """The numbers, which decisions may depend on."""
+    return bounds.ends
+
+
+@one_call
+def grid_of(bounds: Bounds, rows: int) -> tuple[int, ...] | None:
+    """The sizes of the grid that so many distinct keys are, if they are one."""
+    sizes = tuple([high + 1 for _, high in bounds.ends])
+    full = rows > 0 and math.prod(sizes) == rows
+    return sizes if full and all(low >= 0 for low, _ in bounds.ends) else None
+
+
+@one_call
+def within(bounds: Bounds, sizes: Sequence[int | None]) -> bool:
+    """Whether keys count from 0, and those of each column are below its size, if it has one."""
+    pairs = zip(bounds.ends, sizes, strict=False)
+    return all(low >= 0 and (size is None or high < size) for (low, high), size in pairs)
+
+
+@dataclass(frozen=True, eq=False)
 class Keys:
     """Explicit keys (rows, arity) without repetition, sorted but for the list of a domain."""
 
@@ -100,28 +138,23 @@ class Keys:
         return tuple(high - low + 1 for low, high in self.ends) or (0,) * self.arity
 
     @cached_property
+    def bounds(self) -> Bounds:
+        return bounds_of(self.keys)
+
+    @property
     def ends(self) -> list[tuple[int, int]]:
         """The least and the largest key of each column; empty without rows."""
-        if not self.rows or not self.arity:
-            return []
-        return ends_of([self.keys.unbind(1)])
+        return listed(self.bounds)
 
     @cached_property
     def packed(self) -> tuple[Tensor, Tensor | None]:
         """Keys as sorted integers, and their order, None where they are sorted; there are some."""
-        columns = self.keys.unbind(1)
-        wide = math.prod(self.spans) >= WIDEST
-        codes = ranked([columns])[0] if wide else encode(columns, self.ends)
-        if ascending(codes):
-            return codes, None
-        order = stable_order(codes, WIDEST if wide else math.prod(self.spans))
-        return codes.index_select(0, order), order
+        return packed(self.keys, self.bounds)
 
     def or_grid(self) -> Index:
         """The same keys as a grid, if they are one."""
-        sizes = tuple(high + 1 for _, high in self.ends)
-        full = self.rows > 0 and math.prod(sizes) == self.rows
-        return Grid(sizes) if full and all(low >= 0 for low, _ in self.ends) else self
+        sizes = grid_of(self.bounds, self.rows)
+        return self if sizes is None else Grid(sizes)
 
 
 Index = Grid | Keys
@@ -198,6 +231,19 @@ def union_of(old: Index, keys: Tensor) -> tuple[Index, Tensor]:
     return index_of(both[order[fresh]]), torch.empty_like(order).index_copy_(0, order, number)
 
 
+@one_call
+def packed(keys: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor | None]:
+    """Keys as sorted integers, and their order, None where they are sorted."""
+    columns = keys.unbind(1)
+    size = math.prod(high - low + 1 for low, high in bounds.ends)
+    codes = ranked([columns])[0] if size >= WIDEST else encode(columns, bounds.ends)
+    if ascending(codes):
+        return codes, None
+    order = stable_order(codes, min(size, WIDEST))
+    return codes.index_select(0, order), order
+
+
+@one_call
 def stable_order(codes: Tensor, size: int) -> Tensor:
     """The stable order of codes below `size`.
 
@@ -319,12 +365,7 @@ def rows_of(index: Index, keys: Tensor) -> Tensor:
 def locate(index: Index, columns: Sequence[Tensor]) -> Tensor:
     """The row of each key; -1 where it does not hold."""
     if isinstance(index, Grid):
-        row = torch.zeros_like(columns[0]) if columns else torch.zeros(1, dtype=torch.int64)
-        inside = torch.ones_like(row, dtype=torch.bool)
-        for column, size in zip(columns, index.sizes, strict=True):
-            inside &= (column >= 0) & (column < size)
-            row = row * size + column
-        return torch.where(inside, row, -1)
+        return _places(index.sizes, columns)
     if not index.rows:
         return torch.full_like(columns[0], -1) if columns else torch.tensor([-1])
     order: Tensor | None
@@ -342,6 +383,21 @@ def locate(index: Index, columns: Sequence[Tensor]) -> Tensor:
         return _looked_up(have, order, want, size)
     place = torch.searchsorted(have, want).clamp(max=index.rows - 1)
     return torch.where(have[place] == want, place if order is None else order[place], -1)
+
+
+@one_call
+def _places(sizes: Sequence[int], columns: Sequence[Tensor]) -> Tensor:
+    """The row of each key on a grid; -1 where it is not on it."""
+    row = columns[0].clone() if columns else torch.zeros(1, dtype=torch.int64)
+    for column, size in zip(columns[1:], sizes[1:], strict=True):
+        row.mul_(size).add_(column)
+    outside = None
+    for column, size in zip(columns, sizes, strict=True):
+        least, most = column.aminmax() if len(column) else (0, 0)
+        if len(column) and (int(least) < 0 or int(most) >= size):
+            here = (column < 0) | (column >= size)
+            outside = here if outside is None else outside | here
+    return row if outside is None else row.masked_fill_(outside, -1)
 
 
 def _looked_up(have: Tensor, order: Tensor | None, want: Tensor, size: int) -> Tensor:

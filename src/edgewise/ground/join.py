@@ -26,6 +26,7 @@ from edgewise.ground.index import (
     stable_order,
 )
 from edgewise.language import nodes
+from edgewise.layouts.recorded import one_call
 
 MARKED = 32  # codes for each grounding, up to which marking those that occur beats sorting
 
@@ -91,7 +92,8 @@ def join(
     else:
         expanded, rows = _expand_keys(bindings, terms, index, known, budget, lookups)
     expanded = replace(expanded, rows=expanded.rows | {at: rows})
-    return _bind_new(expanded, terms, index, rows)
+    every = isinstance(index, Keys) and not known and not bindings.columns and bindings.count == 1
+    return _bind_new(expanded, terms, index, rows, every)
 
 
 class Budget:
@@ -240,16 +242,21 @@ def expansion(first: Tensor, counts: Tensor, total: int) -> tuple[Tensor, Tensor
 
 
 def _bind_new(
-    bindings: Bindings, terms: tuple[nodes.Term | int, ...], index: Index, rows: Tensor
+    bindings: Bindings,
+    terms: tuple[nodes.Term | int, ...],
+    index: Index,
+    rows: Tensor,
+    every: bool,
 ) -> Bindings:
+    """The columns of `rows`, which are `every` row of the index, in order."""
     for p, term in enumerate(terms):
         if not isinstance(term, nodes.Variable):
             continue
-        column = index.column(p)[rows]
+        column = index.column(p).contiguous() if every else index.column(p)[rows]
         if term.name in bindings.columns:  # a variable that the atom repeats
             same = bindings.columns[term.name] == column
             if not bool(same.all()):
-                chosen = same.nonzero()[:, 0]
+                chosen, every = same.nonzero()[:, 0], False
                 bindings, rows = bindings.take(chosen), rows[chosen]
         else:
             bindings = bindings.bind(term.name, column)
@@ -260,30 +267,38 @@ def distinct(bindings: Bindings, names: Sequence[str]) -> Bindings:
     """One grounding for each assignment of `names`, in key order."""
     if not names:
         return bindings.take(torch.zeros(min(bindings.count, 1), dtype=torch.int64))
-    columns = [bindings.columns[name] for name in names]
+    chosen, columns = _distinct([bindings.columns[name] for name in names], bool(bindings.rows))
+    if columns is not None:
+        return Bindings(len(columns[0]), dict(zip(names, columns, strict=True)))
+    return bindings if chosen is None else bindings.take(chosen)
+
+
+@one_call
+def _distinct(
+    columns: Sequence[Tensor], chosen: bool
+) -> tuple[Tensor | None, tuple[Tensor, ...] | None]:
+    """The first of equal rows, in key order, and if they need not be `chosen` perhaps themselves;
+    both None where all rows are different and in order."""
     ends = ends_of([columns])
     size = math.prod(high - low + 1 for low, high in ends)
     wide = size >= WIDEST
     codes = ranked([columns])[0] if wide else encode(columns, ends)
     if ascending(codes):
-        return bindings
-    if not (wide or bindings.rows) and size <= MARKED * bindings.count:
-        return _marked(codes, size, names, ends)
+        return None, None
+    if not (wide or chosen) and size <= MARKED * len(codes):
+        return None, _marked(codes, size, ends)
     order = stable_order(codes, size)
-    ordered = codes.index_select(0, order)
-    return bindings.take(order[run_starts(ordered)])
+    return order[run_starts(codes.index_select(0, order))], None
 
 
-def _marked(
-    codes: Tensor, size: int, names: Sequence[str], ends: Sequence[tuple[int, int]]
-) -> Bindings:
+def _marked(codes: Tensor, size: int, ends: Sequence[tuple[int, int]]) -> tuple[Tensor, ...]:
     """The different codes, in order, by a mark for each code that occurs; as columns again."""
     table = np.zeros(size, dtype=bool)
     table[codes.numpy()] = True
     left = torch.from_numpy(np.flatnonzero(table))
-    count, columns = len(left), {}
-    for name, (low, high) in zip(names[::-1], ends[::-1], strict=True):
+    columns: list[Tensor] = []
+    for low, high in ends[::-1]:
         above = left.div(high - low + 1, rounding_mode="floor")
-        columns[name] = left - above * (high - low + 1) + low
+        columns.insert(0, left - above * (high - low + 1) + low)
         left = above
-    return Bindings(count, columns)
+    return tuple(columns)

@@ -395,7 +395,8 @@ class _Builder:
         steps = []
         sizes = [parts[0].rows] if facts else []
         for at, ground in enumerate(grounds, len(sizes)):
-            less, places[at] = self.lifting.reduced(ground, known[at], places[at], count)
+            options = places[at], count, found is None
+            less, places[at] = self.lifting.reduced(ground, known[at], *options)
             steps.append(RuleStep(less, default))
             if self.memory is not None:
                 self.memory.check(steps[-1], self.shapes.known.get(relation))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from edgewise.ground.index import (
     locate,
     rows_of,
     same_keys,
+    within,
 )
 from edgewise.language import functions, nodes
 from edgewise.language.statements import SUM, combination
@@ -32,19 +34,39 @@ from edgewise.physical.opaque import opaque
 class Merge:
     """Where the heads of each part lie in the relation, and which parts each row has.
 
-    A part is the facts or one rule; `classes` are the rows that have the same parts: for each the
-    parts, the rows of each of them, and the rows that are computed.
+    A part is the facts or one rule, of which there are `sizes` rows; `places` are the row of each
+    part for each row that is computed, -1 where it has none, None for all in order.
     """
 
     relation: str
     index: Index
     rows: int  # that are computed
-    classes: tuple[tuple[tuple[int, ...], tuple[Tensor | None, ...], Tensor], ...]
+    places: tuple[Tensor | None, ...]
+    sizes: tuple[int, ...]
     facts: bool
     line: nodes.Line | None
-    order: Tensor | None = None  # row of the relation → place among the rows of all classes
     added: tuple[Tensor | None, ...] | None = None  # where parts that are summed lie, None: all
     expand: Tensor | None = None  # the class of each row, where rows are computed by class
+
+    @cached_property
+    def classes(self) -> tuple[tuple[tuple[int, ...], tuple[Tensor | None, ...], Tensor], ...]:
+        """The rows that have the same parts: for each the parts, the rows of each of them, and the
+        rows that are computed."""
+        if all(at is None for at in self.places):
+            every = tuple(range(len(self.places)))
+            return ((every, (None,) * len(every), torch.arange(self.rows)),)
+        return tuple(_classes(self.places, self.sizes, self.rows))
+
+    @cached_property
+    def order(self) -> Tensor | None:
+        """Row of the relation → place among the rows of all classes."""
+        if len(self.classes) < 2:
+            return None
+        return torch.cat([here for _, _, here in self.classes]).argsort()
+
+    def complete(self) -> None:
+        """Work out what lazily depends on keys, while they are on the CPU."""
+        _ = self.classes, self.order
 
     def __call__(self, parts: Sequence[Column], training: bool) -> Column:
         if not self.index.rows:
@@ -135,10 +157,7 @@ def _holds_all(grid: Grid, parts: Sequence[Index]) -> bool:
     if not grid.rows or not grid.arity:
         return False
     return all(
-        all(
-            low >= 0 and high < size
-            for (low, high), size in zip(part.ends, grid.sizes, strict=False)
-        )
+        within(part.bounds, grid.sizes)
         if isinstance(part, Keys)
         else all(size <= most for size, most in zip(part.sizes, grid.sizes, strict=True))
         for part in parts
@@ -164,25 +183,32 @@ def merge_of(
     expand: Tensor | None = None,
 ) -> Merge:
     """Put parts together that have `sizes` rows: of each the rows at `places`."""
-    if all(at is None for at in places):
-        one = (tuple(range(len(places))), (None,) * len(places), torch.arange(rows))
-        return Merge(relation, index, rows, (one,), facts, line, expand=expand)
+    added = None
+    if not all(at is None for at in places):
+        added = _added(places, sizes, rows, facts, line)
+    options = facts, line, added, expand
+    return Merge(relation, index, rows, tuple(places), tuple(sizes), *options)
+
+
+def _classes(
+    places: Sequence[Tensor | None], sizes: Sequence[int], rows: int
+) -> Iterator[tuple[tuple[int, ...], tuple[Tensor | None, ...], Tensor]]:
+    """The rows that have the same parts."""
     table = [torch.arange(rows) if at is None else at for at in places]
     found = classes(mixed([(at >= 0).long() for at in table], rows))
-    made = []
     firsts = found.first.tolist()
     parts = [tuple(p for p, at in enumerate(table) if at[first] >= 0) for first in firsts]
     for members, number in sorted(zip(parts, range(len(parts)), strict=True)):
         here = (found.of == number).nonzero()[:, 0]
-        chosen = tuple(_all_or(table[p][here], sizes[p]) for p in members)
-        made.append((members, chosen, here))
-    order = torch.cat([here for _, _, here in made]).argsort() if len(made) > 1 else None
-    added = _added(table, sizes, facts, line)
-    return Merge(relation, index, rows, tuple(made), facts, line, order, added, expand)
+        yield members, tuple(_all_or(table[p][here], sizes[p]) for p in members), here
 
 
 def _added(
-    places: Sequence[Tensor], sizes: Sequence[int], facts: bool, line: nodes.Line | None
+    places: Sequence[Tensor | None],
+    sizes: Sequence[int],
+    count: int,
+    facts: bool,
+    line: nodes.Line | None,
 ) -> tuple[Tensor | None, ...] | None:
     """The rows of each part where the relation is their sum and one of them has every row."""
     listed = line.functions if line is not None else ()
@@ -190,6 +216,11 @@ def _added(
         return None
     found: list[Tensor | None] = []
     for at, size in zip(places, sizes, strict=True):
+        if at is None:
+            if size != count:
+                return None
+            found.append(None)
+            continue
         rows = (at >= 0).nonzero()[:, 0]
         if _all_or(at[rows], size) is not None:
             return None

@@ -18,6 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from edgewise.errors import EdgewiseError, Place
+from edgewise.layouts.recorded import recorder
 from edgewise.physical.code import function_of, text_of
 from edgewise.physical.lowering import Lowering, PlanStep, is_pure
 from edgewise.physical.opaque import is_opaque, prepared
@@ -200,6 +201,8 @@ def untraced() -> Iterator[None]:
         stack.enter_context(temporarily_clear_interpreter_stack())
         for _ in range(torch._C._len_torch_function_stack()):
             stack.enter_context(torch.overrides._pop_mode_temporarily())
+        if (recording := recorder()) is not None:
+            stack.enter_context(recording)
         yield
 
 

@@ -16,9 +16,10 @@ from edgewise.language import nodes
 from edgewise.layouts import rows_of_pairs, rows_of_trapezoids, trapezoids
 from edgewise.layouts.ragged import distinct
 from edgewise.physical.attention.extents import Extents, Refused
+from edgewise.physical.attention.pairs import sorted_of
 from edgewise.physical.attention.sides import Axes, EdgeSide
 from edgewise.physical.rule import SUM, RuleStep
-from edgewise.plan.nodes import Attention
+from edgewise.plan.nodes import Additive, Attention
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,8 @@ def pattern_of(index: Index, names: Sequence[str], node: Attention, axes: Axes) 
         return pattern_of_rows(rows_of_trapezoids(axes[node.query], axes[node.key], ends))
     i, j = (index.column(list(names).index(name)) for name in (node.query, node.key))
     n, m = axes[node.query], axes[node.key]
+    if isinstance(node.score.products, Additive) and n and m:
+        return sorted_of(i, j, n, m)
     inside = (i >= 0) & (i < n) & (j >= 0) & (j < m)
     # sorted and distinct much faster than pairs are
     codes = torch.from_numpy(distinct((i[inside] * m + j[inside]).numpy()))

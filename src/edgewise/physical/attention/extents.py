@@ -16,6 +16,7 @@ from edgewise.ground.index import STRINGS, Grid, Index, Keys, ascending, index_o
 from edgewise.kernels.attention.calls import first_keys
 from edgewise.kernels.attention.present_rows import is_relative
 from edgewise.language import nodes
+from edgewise.physical.attention.pairs import attends
 from edgewise.physical.attention.step import CAUSAL, head_names
 from edgewise.plan.nodes import Attention
 
@@ -199,10 +200,10 @@ def attending_in_all(node: Attention, extents: Extents, pattern: Any) -> Attendi
         return Attending(extents.keyed(names, grid))
     if not n or not m:
         raise Refused("there are no pairs")
-    attends = torch.as_tensor(pattern.degrees(n, m)) > 0
-    if bool(attends.all()):
+    some = attends(pattern, n, m)
+    if bool(some.all()):
         return Attending(extents.keyed(names, grid))
-    queries = attends.nonzero()[:, 0]
+    queries = some.nonzero()[:, 0]
     at = names.index(node.query)
     fewer = Grid((*grid.sizes[:at], len(queries), *grid.sizes[at + 1 :]))
     columns = [fewer.column(p) for p in range(grid.arity)]

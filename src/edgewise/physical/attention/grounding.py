@@ -26,7 +26,7 @@ from edgewise.physical.attention.extents import (
     is_product,
 )
 from edgewise.physical.attention.mask import AttendedMask, attended_mask, mask_on, packed_grid
-from edgewise.physical.attention.nodes import pairs_of
+from edgewise.physical.attention.pairs import pairs_of
 from edgewise.physical.attention.sides import Axes, Side, by_distance, by_head, filled
 from edgewise.physical.attention.step import AttentionStep
 from edgewise.physical.demand.need import GroundIndex

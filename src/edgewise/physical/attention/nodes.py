@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import attention, present_rows, traced
 from edgewise.kernels.attention.autocast import in_autocast
 from edgewise.kernels.attention.contract import NO_INPUTS, Options, TermInputs
 from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
-from edgewise.kernels.edges import EdgeIndex, additive_attention, edge_index
+from edgewise.kernels.edges import EdgeIndex, additive_attention
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.physical.lowering_state import State
 from edgewise.physical.opaque import opaque
@@ -164,12 +163,6 @@ ATTEND = attend.__wrapped__  # type: ignore[attr-defined]  # what nodes call
 if TYPE_CHECKING:
     from edgewise.physical.attention.sides import Side
     from edgewise.physical.attention.step import AttentionStep
-
-
-def pairs_of(pattern: Pattern, n: int, m: int) -> EdgeIndex:
-    """The keys of each query, in the layout of kernels."""
-    csr = pattern.csr(n, m)
-    return edge_index(csr.row.long(), csr.index.long(), n, m)
 
 
 def additive_output(step: AttentionStep, state: State) -> tuple[Tensor, tuple[int, ...]]:

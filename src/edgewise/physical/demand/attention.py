@@ -24,7 +24,7 @@ from edgewise.layouts.rows import (
     rows_of_keys,
     rows_of_pairs,
 )
-from edgewise.physical.attention.nodes import pairs_of
+from edgewise.physical.attention.pairs import pairs_of
 from edgewise.physical.attention.relational import RelationalStep
 from edgewise.physical.attention.sides import EdgeSide, Side
 from edgewise.physical.attention.step import AttentionStep, head_names

@@ -224,14 +224,10 @@ class _Batch:
             None if at is None else self.places(at, heads[p], where, sample)
             for p, at in enumerate(merge.added)
         )
-        return replace(
-            merge,
-            index=Grid((where.size,)),
-            rows=where.size,
-            classes=tuple(classes),
-            order=order,
-            added=added,
-        )
+        options: dict[str, Any] = {"index": Grid((where.size,)), "rows": where.size}
+        made = replace(merge, **options, places=(), sizes=(), added=added)
+        vars(made).update(classes=tuple(classes), order=order)  # padded, not worked out
+        return made
 
     def class_size(
         self,

@@ -1,0 +1,1 @@
+"""A plan for new keys: what grounding and lowering computed of keys is recorded, and run again."""
