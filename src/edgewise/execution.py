@@ -231,8 +231,9 @@ class Execution(torch.nn.Module):
         assert unit is not None
         if self.check or unit.device.type != "cpu" or is_transformed() or autocasts(unit.device):
             return None
-        key = [self.training, unit.dtype, torch.get_default_dtype()]
-        keys, values = {}, {}
+        key: list[Any] = [self.training, unit.dtype, torch.get_default_dtype()]
+        keys: dict[str, Tensor] = {}
+        values: dict[str, Tensor] = {}
         for name, item in inputs.items():
             if type(item) not in (Tensor, torch.nn.Parameter) or item.is_nested:
                 return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
+from copy import deepcopy
 
 import pytest
 import torch
@@ -234,6 +236,16 @@ def test_changed_weights_are_read() -> None:
     torch.testing.assert_close(
         model(x=x.float(), edge=edge), model(model.ground(edge=edge), x=x.float())
     )
+
+
+def test_a_copy_records_its_own_calls() -> None:
+    model = mean()
+    for number in range(6):
+        x, edge = graph(number, 40 + number, 600 + 3 * number, torch.int64, True)
+        model(x=x, edge=edge)
+    for other in (deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert not other._rebindings.kinds
+        torch.testing.assert_close(other(x=x, edge=edge), model(x=x, edge=edge))
 
 
 def test_the_last_call_is_explained() -> None:

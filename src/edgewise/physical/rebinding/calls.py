@@ -94,6 +94,9 @@ class Rebindings:
         self.kinds: dict[Any, _Kind] = {}
         self.weights: Signature = []
 
+    def __reduce__(self) -> tuple[type[Rebindings], tuple[()]]:
+        return Rebindings, ()  # a copy records its own
+
     def call(
         self,
         key: Any,

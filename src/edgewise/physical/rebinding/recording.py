@@ -34,8 +34,8 @@ READ |= {"__contains__", "allclose"}
 # the lengths of their results depend on numbers
 SELECTING = {"nonzero", "unique", "unique_consecutive", "masked_select", "argwhere", "bincount"}
 SELECTING |= {"repeat_interleave", "where", "__getitem__", "histc", "cartesian_prod"}
-CONSTANTS = (types.FunctionType, types.BuiltinFunctionType, type, torch.nn.Module)
-CONSTANTS = (*CONSTANTS, types.MethodDescriptorType, types.WrapperDescriptorType)
+CONSTANTS: tuple[Any, ...] = (types.FunctionType, types.BuiltinFunctionType, type, torch.nn.Module)
+CONSTANTS += (types.MethodDescriptorType, types.WrapperDescriptorType)
 KNOWN = (Tensor, bool, int, type(None), tuple)  # fields that are looked into
 VALUES = (str, float, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
