@@ -16,7 +16,7 @@ from typing import Protocol
 from torch import Tensor
 
 from edgewise.ground.body import Body, is_read
-from edgewise.ground.index import STRINGS, Bounds, Grid, Index, Keys
+from edgewise.ground.index import STRINGS, Grid, Index, KeyBounds, Keys
 from edgewise.ground.join import Bindings
 from edgewise.language import nodes
 from edgewise.language.term_expressions import Tree
@@ -77,8 +77,8 @@ class KeysOnDisk(Keys):
         return self.table.rows
 
     @cached_property
-    def bounds(self) -> Bounds:
-        return Bounds(self.table.ends)
+    def bounds(self) -> KeyBounds:
+        return KeyBounds(self.table.ends)
 
 
 @dataclass(frozen=True)

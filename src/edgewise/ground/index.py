@@ -60,7 +60,7 @@ class Grid:
 
 
 @dataclass(frozen=True, eq=False)
-class Bounds:
+class KeyBounds:
     """The least and the largest key of each column, none without rows. Functions that a recording
     has as one call look into them, so that a plan does not depend on the numbers themselves."""
 
@@ -68,21 +68,21 @@ class Bounds:
 
 
 @one_call
-def bounds_of(keys: Tensor) -> Bounds:
+def bounds_of(keys: Tensor) -> KeyBounds:
     """Those of keys (rows, arity)."""
     if not keys.shape[0] or not keys.shape[1]:
-        return Bounds([])
-    return Bounds(ends_of([keys.unbind(1)]))
+        return KeyBounds([])
+    return KeyBounds(ends_of([keys.unbind(1)]))
 
 
 @one_call
-def listed(bounds: Bounds) -> list[tuple[int, int]]:
+def listed(bounds: KeyBounds) -> list[tuple[int, int]]:
     """The numbers, which decisions may depend on."""
     return bounds.ends
 
 
 @one_call
-def grid_of(bounds: Bounds, rows: int) -> tuple[int, ...] | None:
+def grid_of(bounds: KeyBounds, rows: int) -> tuple[int, ...] | None:
     """The sizes of the grid that so many distinct keys are, if they are one."""
     sizes = tuple([high + 1 for _, high in bounds.ends])
     full = rows > 0 and math.prod(sizes) == rows
@@ -90,7 +90,7 @@ def grid_of(bounds: Bounds, rows: int) -> tuple[int, ...] | None:
 
 
 @one_call
-def within(bounds: Bounds, sizes: Sequence[int | None]) -> bool:
+def keys_fit(bounds: KeyBounds, sizes: Sequence[int | None]) -> bool:
     """Whether keys count from 0, and those of each column are below its size, if it has one."""
     pairs = zip(bounds.ends, sizes, strict=False)
     return all(low >= 0 and (size is None or high < size) for (low, high), size in pairs)
@@ -138,7 +138,7 @@ class Keys:
         return tuple(high - low + 1 for low, high in self.ends) or (0,) * self.arity
 
     @cached_property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> KeyBounds:
         return bounds_of(self.keys)
 
     @property
@@ -232,7 +232,7 @@ def union_of(old: Index, keys: Tensor) -> tuple[Index, Tensor]:
 
 
 @one_call
-def packed(keys: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor | None]:
+def packed(keys: Tensor, bounds: KeyBounds) -> tuple[Tensor, Tensor | None]:
     """Keys as sorted integers, and their order, None where they are sorted."""
     columns = keys.unbind(1)
     size = math.prod(high - low + 1 for low, high in bounds.ends)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.ground.body import SAMPLE, SAMPLES
-from edgewise.ground.index import Grid, Index, KeyOutOfRange, Keys, index_of, within
+from edgewise.ground.index import Grid, Index, KeyOutOfRange, Keys, index_of, keys_fit
 from edgewise.inputs.prepare import BoundPlan, closure
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
@@ -109,7 +109,7 @@ def _inside(index: Index, position: int, end: Tensor) -> bool:
     if not isinstance(index, Keys) or not len(end):
         return False
     sizes = [None] * position
-    return within(index.bounds, [*sizes, int(end.min())])
+    return keys_fit(index.bounds, [*sizes, int(end.min())])
 
 
 def _dense_axes(prepared: BoundPlan) -> dict[str, tuple[Tensor, ...]]:

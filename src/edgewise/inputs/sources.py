@@ -15,7 +15,7 @@ from edgewise.errors import caller
 from edgewise.functions import columns
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.values import canonical
-from edgewise.ground.index import STRINGS, Grid, Index, KeyOutOfRange, Keys, index_of, within
+from edgewise.ground.index import STRINGS, Grid, Index, KeyOutOfRange, Keys, index_of, keys_fit
 from edgewise.ground.source import Live, Source, together, value_shape
 from edgewise.inputs.kinds import ragged, rows
 
@@ -101,7 +101,7 @@ def refuse_arity(name: str, shape: tuple[int, ...], arity: int) -> None:
 
 
 def _check_range(name: str, index: Keys, strings: Sequence[str]) -> None:
-    if within(index.bounds, [STRINGS + len(strings)] * index.arity):
+    if keys_fit(index.bounds, [STRINGS + len(strings)] * index.arity):
         return
     for column, (low, high) in enumerate(index.ends):
         if low < 0 or high >= STRINGS + len(strings):

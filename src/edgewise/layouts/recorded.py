@@ -12,7 +12,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Recorder(Protocol):
+class CallLog(Protocol):
     """What notes calls while a plan is grounded and lowered."""
 
     def one_call(self, function: Callable[..., R], args: Any, kwargs: Any) -> R: ...
@@ -31,7 +31,7 @@ def recorder() -> Any:
 
 
 @contextmanager
-def recorded_by(one: Recorder | None) -> Iterator[None]:
+def recorded_by(one: CallLog | None) -> Iterator[None]:
     """Inside, calls are noted by a recorder."""
     before, _HERE.recorder = _HERE.recorder, one
     try:

@@ -18,10 +18,10 @@ from edgewise.ground.index import (
     Keys,
     distinct_rows,
     index_of,
+    keys_fit,
     locate,
     rows_of,
     same_keys,
-    within,
 )
 from edgewise.language import functions, nodes
 from edgewise.language.statements import SUM, combination
@@ -157,7 +157,7 @@ def _holds_all(grid: Grid, parts: Sequence[Index]) -> bool:
     if not grid.rows or not grid.arity:
         return False
     return all(
-        within(part.bounds, grid.sizes)
+        keys_fit(part.bounds, grid.sizes)
         if isinstance(part, Keys)
         else all(size <= most for size, most in zip(part.sizes, grid.sizes, strict=True))
         for part in parts

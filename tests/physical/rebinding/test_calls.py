@@ -212,7 +212,7 @@ def test_special_graphs_among_others() -> None:
                 assert_same(model, x, one)
 
 
-def test_few_plans_are_held() -> None:
+def test_plans_that_are_held_are_bounded() -> None:
     model = mean()
     for number in range(60):
         x, edge = graph(number, 2 + number % 13, 1 + number % 17, torch.int64, True)

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError
-from edgewise.physical.output import Outputs, Returned
 from edgewise.physical.code import source_of
+from edgewise.physical.output import Outputs, Returned
 from edgewise.physical.plan import PhysicalPlan, Signature
 from edgewise.physical.rebinding.code import NotGeneral, function_of_keys
 from edgewise.physical.rebinding.recording import Built, Held, Recording, Unrecorded
 
 ALIKE = 3  # recordings of one kind, from which on they tell how numbers follow from one another
-FEW = 16  # recordings without a call that was run by them, after which no more are made
+UNUSED = 16  # recordings without a call that was run by them, after which no more are made
 MOST = 16  # kinds of keys, and functions of each, that are held
 TRIED = 4  # functions that are tried in one call
 
@@ -84,7 +84,7 @@ class _Kind:
     groups: dict[Any, _Group] = field(default_factory=dict)
     rebound: list[Rebound] = field(default_factory=list)  # the last that was used first
     seen: int = 0
-    budget: int = FEW
+    budget: int = UNUSED
 
 
 class Rebindings:
@@ -115,7 +115,7 @@ class Rebindings:
         for at, one in enumerate(kind.rebound[:TRIED]):
             found = one.call(listed, values, weights)
             if found is not None:
-                kind.budget = min(kind.budget + 1, FEW * FEW)
+                kind.budget = min(kind.budget + 1, UNUSED * UNUSED)
                 if at:
                     kind.rebound.insert(0, kind.rebound.pop(at))
                 return found
@@ -141,7 +141,7 @@ class Rebindings:
         kind.seen += 1
         if kind.seen == 1 or kind.budget <= 0:  # the first call finds out what later ones know
             return None
-        kind.budget -= FEW // 4 if kind.budget > FEW else 1
+        kind.budget -= UNUSED // 4 if kind.budget > UNUSED else 1
         return Recording(keys, values)
 
     def learn(

@@ -10,10 +10,10 @@ from typing import Any
 from edgewise.physical.rebinding.lengths import formula, relations
 from edgewise.physical.rebinding.recording import (
     Built,
-    Call,
     Held,
     Length,
-    Number,
+    NumberAt,
+    RecordedCall,
     Recording,
     Ref,
 )
@@ -28,10 +28,10 @@ def function_of_keys(
 ) -> Callable[..., Any]:
     """`result`, as `Recording.encoded` has it, for other keys; `lists` are the numbers of some
     recordings of this kind, its own first."""
-    return _Writer(recording, result, lists).function()
+    return _BindWriter(recording, result, lists).function()
 
 
-class _Writer:
+class _BindWriter:
     def __init__(self, recording: Recording, result: Any, lists: Sequence[Sequence[int]]) -> None:
         self.recording, self.result, self.lists = recording, result, lists
         self.scope: dict[str, Any] = {}
@@ -91,7 +91,7 @@ class _Writer:
                 memory.update(call.read)
         return live
 
-    def _write(self, number: int, call: Call, written: set[int]) -> None:
+    def _write(self, number: int, call: RecordedCall, written: set[int]) -> None:
         function = self.name(call.function)
         parts = [self.text(part) for part in call.args.parts]
         parts += [
@@ -107,7 +107,7 @@ class _Writer:
             self.texts[text] = number
         self.lines.append(f"c{number} = {text}")
 
-    def _checks(self, call: Call) -> None:
+    def _checks(self, call: RecordedCall) -> None:
         for ref, wanted in call.checks:
             text = self.ref(ref)
             if isinstance(wanted, Length):
@@ -167,7 +167,7 @@ class _Writer:
             case Held():
                 simple = item.thing is None or isinstance(item.thing, bool)
                 return repr(item.thing) if simple else self.name(item.thing)
-            case Number():
+            case NumberAt():
                 return self._number(item.at)
         assert isinstance(item, Built)
         parts = [self.text(part) for part in item.parts]

@@ -49,7 +49,7 @@ class Ref:
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberAt:
     """The number at this place among those of a recording."""
 
     at: int
@@ -79,7 +79,7 @@ class Length:
 
 
 @dataclass(frozen=True)
-class Source:
+class ReadNumber:
     """A number that is read off a result: the result itself, or the length of one of its axes."""
 
     ref: Ref
@@ -87,7 +87,7 @@ class Source:
 
 
 @dataclass(eq=False)
-class Call:
+class RecordedCall:
     """A function with what it was given; `checks` are truth values among its results, kinds of
     things and lengths of lists. Of `ours`, results may be of another kind."""
 
@@ -112,10 +112,10 @@ class Recording(TorchFunctionMode):
 
     def __init__(self, keys: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.calls: list[Call] = []
+        self.calls: list[RecordedCall] = []
         self.marks: list[Any] = []
         self.numbers: list[int] = []
-        self.sources: dict[int, Source] = {}
+        self.sources: dict[int, ReadNumber] = {}
         self.failed = ""
         self._refs: dict[int, Ref] = {}
         self._held: list[Any] = []  # so that identities stay what they are
@@ -123,7 +123,7 @@ class Recording(TorchFunctionMode):
         self._paused = False
         for each in (keys, values):
             for tensor in each.values():
-                call = self._call(Call(None))
+                call = self._call(RecordedCall(None))
                 self._note(call, tensor, Ref(len(self.calls) - 1), lengths=True)
         self._values = {id(tensor) for tensor in values.values()}
 
@@ -132,7 +132,7 @@ class Recording(TorchFunctionMode):
         with recorded_by(self), self:
             yield
 
-    def _call(self, call: Call) -> Call:
+    def _call(self, call: RecordedCall) -> RecordedCall:
         self.calls.append(call)
         return call
 
@@ -194,7 +194,7 @@ class Recording(TorchFunctionMode):
         readable = isinstance(found, Tensor | tuple | list) or name in READ or not name
         if not readable and not (name == "__setitem__" and found is None):
             raise Unrecorded(f"`{name}`")
-        call = Call(func, ours=not name)
+        call = RecordedCall(func, ours=not name)
         self.marks.append(func)
         call.args, call.kwargs = self.encoded(tuple(args)), self.encoded(dict(kwargs))
         for tensor, version in before:
@@ -205,7 +205,7 @@ class Recording(TorchFunctionMode):
         lengths = not name or (name in SELECTING and _selects(name, args, kwargs))
         self._note(call, found, Ref(len(self.calls) - 1), lengths)
 
-    def _note(self, call: Call, thing: Any, ref: Ref, lengths: bool) -> None:
+    def _note(self, call: RecordedCall, thing: Any, ref: Ref, lengths: bool) -> None:
         """Know a result, and its parts."""
         if isinstance(thing, Tensor):
             self._held.append(thing)
@@ -216,12 +216,12 @@ class Recording(TorchFunctionMode):
                 self._refs.setdefault(id(thing), ref)
             self.marks.append((thing.dtype, thing.ndim))
             for axis in range(thing.ndim if lengths else 0):
-                self._source(call, Source(ref, axis), thing.shape[axis])
+                self._source(call, ReadNumber(ref, axis), thing.shape[axis])
         elif thing is None or isinstance(thing, bool | str | float | torch.dtype):
             call.checks.append((ref, thing))
             self.marks.append(thing)
         elif isinstance(thing, int):
-            self._source(call, Source(ref), thing)
+            self._source(call, ReadNumber(ref), thing)
         elif isinstance(thing, tuple | list):
             if len(thing) > MOST:
                 raise Unrecorded("a long list")
@@ -243,7 +243,7 @@ class Recording(TorchFunctionMode):
                     if isinstance(inner, KNOWN) or is_dataclass(inner):
                         self._note(call, inner, Ref(ref.call, (*ref.path, part.name)), lengths)
 
-    def _source(self, call: Call, source: Source, number: int) -> None:
+    def _source(self, call: RecordedCall, source: ReadNumber, number: int) -> None:
         if not -LARGEST <= number <= LARGEST:
             raise Unrecorded("a large number")
         call.sources.append(len(self.numbers))
@@ -274,7 +274,7 @@ class Recording(TorchFunctionMode):
             case int():
                 self.marks.append(int)
                 self.numbers.append(int(thing))
-                return Number(len(self.numbers) - 1)
+                return NumberAt(len(self.numbers) - 1)
             case Tensor():
                 raise Unrecorded("a tensor from elsewhere")
             case slice():
