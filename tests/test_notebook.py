@@ -41,6 +41,9 @@ def test_a_pattern_is_a_map_of_its_pairs(pattern, filled):
 
 
 def test_a_single_line_is_visible_among_many_tokens():
+    assert "71 tokens, 1 pairs" in from_edges([(70, 1)])._repr_html_()
+    both = window(1) & from_edges([(70, 69), (70, 1)])
+    assert "71 tokens, 1 pairs" in both._repr_html_()
     html = documents([500, 1, 400])._repr_html_()
     assert "901 tokens" in html
     assert cells(html) > 64

@@ -95,8 +95,10 @@ def map_of(pattern: "Pattern") -> str:
 
 def _lengths(pattern: Any) -> Iterator[tuple[int, int]]:
     """The numbers of queries and keys that a part of a pattern is defined for."""
-    if hasattr(pattern, "shape"):
+    if getattr(pattern, "shape", None) is not None:
         yield pattern.shape
+    elif hasattr(pattern, "least"):
+        yield pattern.least, pattern.least
     if hasattr(pattern, "ends") and len(pattern.ends):
         yield int(pattern.ends[-1]), int(pattern.ends[-1])
     if is_dataclass(pattern):

@@ -71,10 +71,18 @@ class from_edges(Pattern):
                 caller(),
                 f"use n = {self.shape[0]}",
             )
-        most = int(self._array.max(initial=-1)) + 1
-        self._refuse(n, m, f"use n = {most} or more")
+        self._refuse(n, m, f"use n = {self.least} or more")
         i, j = self._array.T
         return rows_of_pairs(n, m, i, j)
+
+    @property
+    def least(self) -> int:
+        """The least number of tokens that has all edges.
+
+        >>> from_edges([(0, 1), (2, 0)]).least
+        3
+        """
+        return int(self._array.max(initial=-1)) + 1
 
     @property
     def _array(self) -> np.ndarray:
