@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import pickle
 import uuid
 
 import numpy as np
@@ -176,6 +177,47 @@ def test_dates_are_days(kind):
     assert 'days("at")' in error.help
 
 
+SHOP = {
+    "people": {
+        "id": ["a", "b", "c"], "x": [1.0, 2.0, 6.0], "town": ["n", "s", "n"],
+        "v": [[1.0, 0.0], [3.0, 0.0], [5.0, 3.0]], "left": ["yes", "no", None],
+    }
+}  # fmt: skip
+PEOPLE = data.Schema(
+    person=data.table(
+        "people",
+        keys=["id"],
+        values=[data.standard("x"), data.one_hot("town"), data.standard("v")],
+        label="left",
+    )
+)
+
+
+def test_rows_that_come_later_are_read_as_the_first_were():
+    found = data.read(SHOP, PEOPLE)
+    later = {
+        "people": {"id": ["z", "b"], "x": [6.0, 2.0], "town": ["s", "s"],
+                   "v": [[5.0, 3.0], [3.0, 0.0]], "left": ["yes", None]}
+    }  # fmt: skip
+    for schema in (found.schema, pickle.loads(pickle.dumps(found.schema))):
+        again = data.read(later, schema)
+        old = found.inputs["person"]
+        assert torch.equal(again.inputs["person"][0], old[1])
+        assert torch.equal(again.inputs["person"][1, [0, 3, 4]], old[2, [0, 3, 4]])
+        assert again.labels["person"].values.tolist() == [1]
+        assert again.labels["person"].classes == ("no", "yes")
+        assert repr(again.schema) == repr(found.schema)
+    assert not torch.equal(data.read(later, PEOPLE).inputs["person"][1], old[1])
+    assert torch.equal(data.read(SHOP, found.schema).inputs["person"], old)
+    for column, value in (("town", "w"), ("left", "maybe"), ("left", 1), ("v", [1.0])):
+        other = {**later["people"], column: [value, value]}
+        with pytest.raises(EdgewiseError) as caught:
+            data.read({"people": other}, found.schema)
+        assert caught.value.code == "bad-column"
+    empty = data.read({"people": {name: [] for name in later["people"]}}, PEOPLE)
+    assert data.read({"people": {name: [] for name in later["people"]}}, empty.schema).schema
+
+
 def test_columns_without_spread_and_without_rows():
     table = {"id": [1, 2, 3], "x": [4.0, 4.0, None]}
     read = {"keys": ["id"], "values": [data.standard("x")], "nulls": {"x": 0.0}}
@@ -237,6 +279,13 @@ def test_the_order_of_rows_does_not_matter(rows, draw):
         lambda: data.days("x", since="yesterday"),
         lambda: data.days(3),
         lambda: data.standard(data.one_hot("x")),
+        lambda: data.standard("x", 1.0),
+        lambda: data.standard("x", 1.0, 0.0),
+        lambda: data.standard("x", float("nan"), 1.0),
+        lambda: data.standard("x", [1.0, 2.0], [1.0]),
+        lambda: data.standard("x", "1", "2"),
+        lambda: data.table("t", keys=["id"], classes=["a"]),
+        lambda: data.table("t", keys=["id"], label="y", classes="ab"),
         lambda: data.one_hot("x", [[1]]),
         lambda: data.read({"t": {"id": [1]}}, data.Schema(r=data.table("t", keys=["id"])), dtype=3),
         lambda: data.triples(train=None),

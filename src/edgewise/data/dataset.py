@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from edgewise.data.errors import UnknownName
+from edgewise.data.schema import Schema
 from edgewise.errors import caller, counted, safe_repr, suggest
 from edgewise.inputs.kinds import Input, ragged
 from edgewise.inputs.kinds import rows as keyed
@@ -39,6 +40,9 @@ class Labels:
 class Dataset:
     """Inputs by relation, for `model.ground(**dataset.inputs)`.
 
+    `schema` is that of tables, with the categories, means, deviations and classes that were found:
+    rows that come later are read with it, so that their numbers mean the same.
+
     >>> import torch
     >>> found = Dataset({"age": torch.tensor([31.0, 27.0])}, {"person": ("ann", "bob")})
     >>> found
@@ -51,6 +55,7 @@ class Dataset:
     names: Mapping[str, Sequence[Key]] = field(default_factory=dict)
     labels: Mapping[str, Labels] = field(default_factory=dict)
     splits: Mapping[str, Tensor] = field(default_factory=dict)
+    schema: Schema | None = None
 
     @cached_property
     def _numbers(self) -> dict[str, dict[Any, int]]:

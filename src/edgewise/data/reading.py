@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,9 @@ def _columns(
         else:
             keys[name] = np.empty(count, dtype=object)
             keys[name][:] = found
-    values = [_values(spec, item, raw, gone, errors) for item in spec.values]
+    read = [_values(spec, item, raw, gone, errors) for item in spec.values]
+    values = [found for found, _ in read]
+    spec = replace(spec, values=[item for _, item in read])
     labels = None
     if spec.label is not None:
         labels = np.empty(count, dtype=object)
@@ -165,7 +167,8 @@ def _values(
     raw: Mapping[str, Any],
     gone: Mapping[str, np.ndarray],
     errors: list[EdgewiseError],
-) -> np.ndarray | None:
+) -> tuple[np.ndarray | None, ValueColumn]:
+    """The numbers of a column, and the column with what was found of it."""
     name = item if isinstance(item, str) else item.name
     if isinstance(item, one_hot):
         return _one_hot(spec, item, raw[name], gone[name], errors)
@@ -176,9 +179,18 @@ def _values(
         found = columns.numbers(raw[name], gone[name])
     if isinstance(found, columns.Unfit):
         errors.append(_unfit(spec, name, found, _other_kind(name, dates, raw[name], found.row)))
-        return None
+        return None, item
     if isinstance(item, standard):
-        centre, spread = _moments(found[~gone[name]])
+        if item.mean is None:
+            centre, spread = _moments(found[~gone[name]])
+            item = standard(item.of, _plain(centre), _plain(spread))
+        else:
+            centre, spread = np.array(item.mean), np.array(item.deviation)
+            if centre.shape != found.shape[1:]:
+                what = f"`{name}` of `{spec.name}` has values of the shape {found.shape[1:]}"
+                help = f"give a mean and a deviation of the shape {found.shape[1:]}"
+                errors.append(BadColumn(f"{what}, its mean {centre.shape}", spec.place, help))
+                return None, item
         found = (found - centre) / spread
     if isinstance(spec.nulls, Mapping) and name in spec.nulls:
         found[gone[name]] = spec.nulls[name]
@@ -187,7 +199,11 @@ def _values(
         errors.append(
             _unfit(spec, name, columns.Unfit(row, "it is infinite"), "give finite values")
         )
-    return found
+    return found, item
+
+
+def _plain(found: np.ndarray) -> float | tuple[float, ...]:
+    return tuple(found.tolist()) if found.ndim else float(found)
 
 
 def _moments(found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -209,11 +225,11 @@ def _other_kind(name: str, item: str | days, column: Any, row: int) -> str:
 
 def _one_hot(
     spec: table, item: one_hot, raw: Any, gone: np.ndarray, errors: list[EdgewiseError]
-) -> np.ndarray | None:
+) -> tuple[np.ndarray | None, one_hot]:
     found = columns.names(raw, gone)
     if isinstance(found, columns.Unfit):
         errors.append(_unfit(spec, item.name, found, "categories are integers or strings"))
-        return None
+        return None, item
     present = [name for name in found if name is not None]
     places = (
         as_numbers(present)
@@ -227,9 +243,9 @@ def _one_hot(
         if name not in places:
             unfit = columns.Unfit(at + 1, f"{safe_repr(name)} is not one of the categories")
             errors.append(_unfit(spec, item.name, unfit, f"they are {list(places)}"))
-            return None
+            return None, item
         vectors[at, places[name]] = 1.0
-    return vectors
+    return vectors, one_hot(item.name, tuple(places))
 
 
 def _null(spec: table, name: str, gone: np.ndarray) -> MissingValue:
@@ -266,12 +282,15 @@ def _dataset(schema: Schema, fetched: list[Fetched], dtype: torch.dtype) -> Data
             errors.append(DuplicateRows(what, one.spec.place, help))
             continue
         if one.labels is not None:
-            labels[one.relation] = _labels(one, keys, errors)
+            labels[one.relation] = found = _labels(one, keys, errors)
+            one.spec = replace(one.spec, classes=found.classes)
         types = list(one.spec.types(one.relation).values())
         dense = len(types) == 1 and defined.get(str(types[0])) == one.relation
         inputs[one.relation] = _input(merged, values, one.spec, dense, dtype)
     raise_all(errors)
-    return Dataset(inputs, {kind: tuple(all) for kind, all in numbers.items()}, labels)
+    names = {kind: tuple(all) for kind, all in numbers.items()}
+    known = Schema(**{one.relation: one.spec for one in fetched})
+    return Dataset(inputs, names, labels, schema=known)
 
 
 def _types(
@@ -376,6 +395,14 @@ def _label_values(
     one: Fetched, present: list[Any], errors: list[EdgewiseError]
 ) -> tuple[tuple[Any, ...] | None, np.ndarray]:
     kinds = {type(label) for label in present}
+    if one.spec.classes is not None:
+        classes = {name: at for at, name in enumerate(one.spec.classes)}
+        other = next((label for label in present if label not in classes), None)
+        if other is not None:
+            what = f"`{one.spec.label}` of `{one.spec.name}`: {safe_repr(other)} is not a class"
+            errors.append(BadColumn(what, one.spec.place, f"they are {list(classes)}"))
+            return None, np.zeros(len(present))
+        return tuple(classes), np.array([classes[label] for label in present], dtype=np.int64)
     if kinds <= {int, bool}:
         return None, np.array([int(label) for label in present], dtype=np.int64)
     if kinds == {str}:

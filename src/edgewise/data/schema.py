@@ -128,7 +128,8 @@ class days:
 class standard:
     """A column of numbers, or `days`, less its mean and divided by its standard deviation.
 
-    Mean and deviation are those of the rows that have a value; 0.0 for a null is the mean.
+    Mean and deviation are those of the rows that have a value, unless they are given; 0.0 for a
+    null is the mean. `Dataset.schema` has those that were found, for rows that come later.
 
     >>> from edgewise import data
     >>> people = {"name": ["ann", "bob"], "age": [20, 40]}
@@ -138,6 +139,8 @@ class standard:
     """
 
     of: str | days
+    mean: float | tuple[float, ...] | None = None
+    deviation: float | tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.of, str | days):
@@ -146,10 +149,31 @@ class standard:
                 caller(),
                 'write `standard("age")`, or `standard(days("at"))`',
             )
+        for name in ("mean", "deviation"):
+            found = getattr(self, name)
+            if isinstance(found, Sequence) and not isinstance(found, str | bytes):
+                object.__setattr__(self, name, tuple(found))
+        if self.mean is None and self.deviation is None:
+            return
+        mean, deviation = _finite(self.mean), _finite(self.deviation)
+        fit = mean is not None and deviation is not None and len(mean) == len(deviation)
+        if not fit or min(deviation or (1.0,)) <= 0:
+            raise BadSchema(
+                f"the mean is {safe_repr(self.mean)}, the deviation {safe_repr(self.deviation)}",
+                caller(),
+                'give both, finite, and a positive deviation: `standard("age", 41.5, 12.0)`',
+            )
 
     @property
     def name(self) -> str:
         return self.of if isinstance(self.of, str) else self.of.name
+
+
+def _finite(found: object) -> tuple[float, ...] | None:
+    """A finite number, or a tuple of them; None if it is neither."""
+    listed = found if isinstance(found, tuple) else (found,)
+    fit = all(isinstance(x, int | float) and math.isfinite(x) for x in listed)
+    return listed if fit else None
 
 
 ValueColumn = str | one_hot | days | standard
@@ -163,6 +187,7 @@ class table:
     - values: columns of numbers or of lists of numbers, `one_hot`, `days` of dates, `standard`;
       one vector of all of them
     - label: a column that is not an input; of numbers, or of names of classes
+    - classes: the names of a label's classes in order; those of the column, sorted, if None
     - nulls: "refuse", "drop" the row, or a number for each column
     - duplicates: rows with the same keys: "refuse", "sum", "mean", "min", "max", "count"; without
       values they are one atom, unless they are counted
@@ -189,6 +214,7 @@ class table:
     nulls: str | Mapping[str, float] = "refuse"
     duplicates: str = "refuse"
     dangling: str = "refuse"
+    classes: Sequence[int | str] | None = None
     place: Place | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -220,6 +246,15 @@ class table:
             self._refuse("its name is not a string", 'write `table("people", ...)`')
         if self.label is not None and not isinstance(self.label, str):
             self._refuse(f"the label is {safe_repr(self.label)}", "name one column")
+        if self.classes is not None:
+            listed = iterates(self.classes) and not isinstance(self.classes, str | bytes)
+            if not listed or not all(isinstance(name, str) for name in self.classes):
+                self._refuse(
+                    f"classes are {safe_repr(self.classes)}", 'list them: `classes=["no", "yes"]`'
+                )
+            if self.label is None:
+                self._refuse("classes without a label", "name the column: `label=`")
+            object.__setattr__(self, "classes", tuple(self.classes))
 
     def _check_keys(self) -> None:
         if isinstance(self.keys, str | bytes) or not isinstance(self.keys, Sequence | Mapping):
