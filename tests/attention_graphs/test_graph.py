@@ -176,6 +176,7 @@ def test_no_tokens_and_one():
         (lambda g: attention_graph([None]), NoAttention),
         (lambda g: attention_graph([torch.eye(3)[None]], tokens="abc"), NoTokens),
         (lambda g: attention_graph([torch.eye(3)[None]], tokens=["a"]), NoTokens),
+        (lambda g: attention_graph([torch.eye(3)[None]], tokens=3), NoTokens),
         (lambda g: attention_graph([torch.eye(3)[None]], text=3), NoTokens),
     ],
 )

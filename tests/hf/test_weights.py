@@ -8,7 +8,7 @@ import torch
 import transformers
 from test_use import tokens
 
-from edgewise import hf
+from edgewise import EdgewiseError, hf
 from edgewise.graphs import (
     bigbird,
     causal,
@@ -160,6 +160,11 @@ def test_long_texts_are_pairs():
     assert first.weights.numel() < 5000 * 12 * 4
     torch.testing.assert_close(first.row(2500)[1].sum(-1), torch.ones(1, 4))
     assert first.row(2500)[0].tolist() == [0, *range(2497, 2504)]
+    assert torch.equal(first.row(-1)[0], first.row(first.shape[2] - 1)[0])
+    for query in (first.shape[2], -first.shape[2] - 1, "a", 1.5, None):
+        with pytest.raises(EdgewiseError) as caught:
+            first.row(query)
+        assert caught.value.code == "no-such-head"
     assert repr(first) == "AttentionWeights(44,980 pairs of 5,000×5,000, 1 samples, 4 heads)"
 
 

@@ -253,6 +253,12 @@ def test_a_graph_has_its_own_text():
         assert caught.value.code == "cannot-show"
 
 
+def test_a_title_is_a_text():
+    with pytest.raises(edgewise.EdgewiseError) as caught:
+        view([torch.eye(3)[None]], title=3)
+    assert caught.value.code == "cannot-show"
+
+
 def test_a_sample_is_one_of_the_batch():
     weights = torch.eye(3).expand(2, 1, 3, 3)
     assert len(attention_graph([weights], sample=1).tokens) == 3

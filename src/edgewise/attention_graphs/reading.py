@@ -14,7 +14,7 @@ from edgewise.attention_graphs.errors import NoAttention, NoSuchHead, NoTokens
 from edgewise.attention_graphs.graph import AttentionGraph
 from edgewise.attention_graphs.recording import calls_of_model, calls_of_modules
 from edgewise.attention_graphs.torch_modules import calls_of_torch
-from edgewise.errors import caller
+from edgewise.errors import caller, iterates
 from edgewise.graphs import from_edges
 from edgewise.hf.architectures import POSITION_FIELDS
 from edgewise.hf.errors import NotPluggable
@@ -225,7 +225,8 @@ def _labels(calls: Sequence[AttentionCall], tokens: Sequence[str] | None) -> tup
     count = max(_positions(call) for call in calls)
     if tokens is None:
         return tuple(map(str, range(count)))
-    if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
+    listed = iterates(tokens) and not isinstance(tokens, str)
+    if not listed or not all(isinstance(token, str) for token in tokens):
         raise NoTokens("tokens are a list of texts", caller(), 'such as ["to", "be"]')
     if len(tokens) != count:
         raise NoTokens(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from edgewise.attention_graphs.errors import NoSuchHead
+from edgewise.errors import caller
 from edgewise.graphs import from_edges, per_head, per_sample
 from edgewise.graphs.checks import check_memory
 from edgewise.graphs.pattern import Pattern
@@ -71,6 +73,14 @@ class AttentionWeights:
         >>> AttentionWeights(pair, pair, weights, (1, 1, 2, 2)).row(1)
         (tensor([1]), tensor([[[1.]]]))
         """
+        queries = self.shape[2]
+        if isinstance(query, bool) or not isinstance(query, int) or not -queries <= query < queries:
+            raise NoSuchHead(
+                f"there is no query {query!r:.40}: the weights are of {queries:,} queries",
+                caller(),
+                f"queries count from 0 to {queries - 1}" if queries else "it is empty",
+            )
+        query %= queries
         first, last = torch.searchsorted(self.queries, torch.tensor([query, query + 1])).tolist()
         return self.keys[first:last], self.weights[..., first:last]
 

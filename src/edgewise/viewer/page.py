@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from edgewise.attention_graphs import AttentionGraph, attention_graph
 from edgewise.attention_graphs.reading import Tokenize, Weights
-from edgewise.errors import caller
+from edgewise.errors import caller, safe_repr
 from edgewise.graphs.checks import integer
 from edgewise.graphs.pattern import Pattern
 from edgewise.inputs.kinds import InputLike
@@ -120,6 +120,8 @@ def view(
         raise CannotShow(
             "a pattern reads no text", caller(), "write `view(pattern, n=64)`, or give a model"
         )
+    if title is not None and not isinstance(title, str):
+        raise CannotShow(f"the title is {safe_repr(title)}", caller(), 'give a text: `title="..."`')
     panels: list[Panel] = []
     shown = [model] if beside is None else [model, beside]
     if all(isinstance(one, AttentionGraph | Pattern) for one in shown) and (
