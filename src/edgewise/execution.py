@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -33,11 +32,10 @@ from edgewise.physical.prepare import (
     refuse_unnamed,
     refuse_want,
 )
-from edgewise.physical.rebinding.calls import Rebindings
 from edgewise.physical.samples.batches import gathered_call
 from edgewise.physical.samples.seen import SeenSamples
 from edgewise.physical.step import Step
-from edgewise.physical.tracing import autocast_dtype, autocasts, handle, is_transformed
+from edgewise.physical.tracing import autocast_dtype, autocasts, handle
 from edgewise.physical.weights import PLAIN as PLAIN_WEIGHTS
 from edgewise.physical.weights import (
     NotALayer,
@@ -98,9 +96,7 @@ class Execution(torch.nn.Module):
         self._reader = InputReader(program, plan, stages.get("plan", plan))
         self._number = next(_NUMBERS)
         self._cache = Data(self._number, {})
-        # of the last call with keys, for `explain`: its data, or its inputs
-        self._last: Data | dict[str, Tensor] | None = None
-        self._rebindings = Rebindings()
+        self._last: Data | None = None  # of the last call with keys, for `explain`
         self._samples = SeenSamples()
         self._shapes: dict[Any, Any] = {}
         self._slots = Slots(self, ())
@@ -205,43 +201,11 @@ class Execution(torch.nn.Module):
             last = self._seen_before(inputs)
             found = None if last is None else self._ready(last, {})
         if found is None:
-            return self._rebound(inputs) if data is None else None
+            return None
         ready, tensors, weights = found
         if data is None and self._last is not last:
             self._last = last
         return ready.outputs.shown(ready.plan(*ready.first, *tensors, *weights), False)
-
-    def _rebound(self, inputs: dict[str, Any]) -> Returned | None:
-        """The output by the plan of earlier calls with other keys; None if there is none."""
-        found = self._keyed(inputs)
-        weights = None if found is None else self._slots.tensors()
-        if found is None or weights is None:
-            return None
-        made = self._rebindings.call(*found, weights)
-        if made is not None:
-            values = {n: x.new_zeros(()).expand(x.shape) for n, x in found[2].items()}
-            self._last = found[1] | values
-        return made
-
-    def _keyed(
-        self, inputs: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Tensor], dict[str, Tensor]] | None:
-        """What decides how keys in memory are read, the keys, and the values beside them."""
-        unit = self._buffers["_unit"]
-        assert unit is not None
-        if self.check or unit.device.type != "cpu" or is_transformed() or autocasts(unit.device):
-            return None
-        key: list[Any] = [self.training, unit.dtype, torch.get_default_dtype()]
-        keys: dict[str, Tensor] = {}
-        values: dict[str, Tensor] = {}
-        for name, item in inputs.items():
-            if type(item) not in (Tensor, torch.nn.Parameter) or item.is_nested:
-                return None
-            if item.device.type != "cpu" or item.layout != torch.strided:
-                return None
-            key += (name, item.dtype, item.ndim)
-            (values if item.is_floating_point() else keys)[name] = item
-        return (tuple(key), keys, values) if keys else None
 
     def _gathers(self, data: Data, inputs: Mapping[str, Any]) -> bool:
         """Prepare a call with some samples of grounded data, where nothing has to be joined."""
@@ -327,10 +291,6 @@ class Execution(torch.nn.Module):
         return {name: at(self, path) for name, path in self._paths.items()}
 
     def _output(self, data: Data | None, inputs: Mapping[str, Any], as_rows: bool) -> Returned:
-        if data is None and not as_rows and not torch.compiler.is_compiling():
-            found = self._keyed(inputs)
-            if found is not None and not called_layers(self, self._layers):
-                return self._recorded(inputs, *found)
         step, values = self._resolved(data, inputs)
         if called_layers(self, self._layers):
             found = self._by_layer(step, values, as_rows)
@@ -351,25 +311,6 @@ class Execution(torch.nn.Module):
                 self._prepare(data, inputs, plan, step, values)
             found = plan(*tensors)
         return step.outputs.shown(found, as_rows)
-
-    def _recorded(
-        self,
-        inputs: Mapping[str, Any],
-        key: Any,
-        keys: dict[str, Tensor],
-        dense: dict[str, Tensor],
-    ) -> Returned:
-        """The output for new keys, of whose plan later calls make use."""
-        weights = self._weights()
-        recording = self._rebindings.recording(key, keys, dense, list(weights.values()))
-        with nullcontext() if recording is None else recording.running():
-            step, values = self._resolved(None, inputs)
-            names, tensors = tuple(values), [*values.values(), *weights.values()]
-            plan = step.plan(names, tensors, tuple(weights), self._one, self.training, False)
-        if recording is not None and all(dense.get(n) is x for n, x in values.items()):
-            self._slots = Slots(self, self._paths.values())
-            self._rebindings.learn(key, recording, plan, step.outputs, names)
-        return step.outputs.shown(plan(*tensors), False)
 
     def _by_layer(self, step: Step, values: Mapping[str, Tensor], as_rows: bool) -> Any:
         """The output, each layer by the call of its module; None where weights are sharded and a

@@ -106,11 +106,7 @@ def situation(
     model: Model, data: Data | None, inputs: Mapping[str, Any]
 ) -> tuple[Step, dict[str, Tensor]] | None:
     """The step for these inputs; without any, the one built last, on zeros."""
-    if isinstance(model._last, dict) and data is None and not inputs:
-        inputs = model._last  # of a call whose data was not made
     held = (model._last or model._cache) if data is None else data
-    if isinstance(held, dict):
-        return model._resolved(None, inputs)
     if inputs or not held.built:
         needed = not inputs and held.open and model._reader.missing(held.inputs) is not None
         return None if needed else model._resolved(data, inputs)

@@ -16,7 +16,7 @@ from typing import Protocol
 from torch import Tensor
 
 from edgewise.ground.body import Body, is_read
-from edgewise.ground.index import STRINGS, Grid, Index, KeyBounds, Keys
+from edgewise.ground.index import STRINGS, Grid, Index, Keys
 from edgewise.ground.join import Bindings
 from edgewise.language import nodes
 from edgewise.language.term_expressions import Tree
@@ -76,9 +76,9 @@ class KeysOnDisk(Keys):
     def rows(self) -> int:
         return self.table.rows
 
-    @cached_property
-    def bounds(self) -> KeyBounds:
-        return KeyBounds(self.table.ends)
+    @property
+    def ends(self) -> list[tuple[int, int]]:
+        return self.table.ends
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,6 @@ from edgewise.language.program import Domain, members
 from edgewise.language.statements import remembered
 from edgewise.language.terms import variables
 from edgewise.layouts.ragged import Segments, segments
-from edgewise.layouts.recorded import one_call
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,7 +413,6 @@ class Grounder:
         return relabelled(pack(fixed)[0])
 
 
-@one_call
 def _runs(columns: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
     """The run of each row of sorted columns, and the first row of each run; None for all."""
     fresh = starts_of(columns)

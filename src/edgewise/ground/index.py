@@ -13,7 +13,6 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.language.nodes import Constant
-from edgewise.layouts.recorded import one_call
 
 MANY = 2048  # codes, from which on a radix sort is faster
 TABLE = 2  # entries of a table for each look-up; where it would have more, a search is faster
@@ -60,43 +59,6 @@ class Grid:
 
 
 @dataclass(frozen=True, eq=False)
-class KeyBounds:
-    """The least and the largest key of each column, none without rows. Functions that a recording
-    has as one call look into them, so that a plan does not depend on the numbers themselves."""
-
-    ends: list[tuple[int, int]]
-
-
-@one_call
-def bounds_of(keys: Tensor) -> KeyBounds:
-    """Those of keys (rows, arity)."""
-    if not keys.shape[0] or not keys.shape[1]:
-        return KeyBounds([])
-    return KeyBounds(ends_of([keys.unbind(1)]))
-
-
-@one_call
-def listed(bounds: KeyBounds) -> list[tuple[int, int]]:
-    """The numbers, which decisions may depend on."""
-    return bounds.ends
-
-
-@one_call
-def grid_of(bounds: KeyBounds, rows: int) -> tuple[int, ...] | None:
-    """The sizes of the grid that so many distinct keys are, if they are one."""
-    sizes = tuple([high + 1 for _, high in bounds.ends])
-    full = rows > 0 and math.prod(sizes) == rows
-    return sizes if full and all(low >= 0 for low, _ in bounds.ends) else None
-
-
-@one_call
-def keys_fit(bounds: KeyBounds, sizes: Sequence[int | None]) -> bool:
-    """Whether keys count from 0, and those of each column are below its size, if it has one."""
-    pairs = zip(bounds.ends, sizes, strict=False)
-    return all(low >= 0 and (size is None or high < size) for (low, high), size in pairs)
-
-
-@dataclass(frozen=True, eq=False)
 class Keys:
     """Explicit keys (rows, arity) without repetition, sorted but for the list of a domain."""
 
@@ -138,23 +100,28 @@ class Keys:
         return tuple(high - low + 1 for low, high in self.ends) or (0,) * self.arity
 
     @cached_property
-    def bounds(self) -> KeyBounds:
-        return bounds_of(self.keys)
-
-    @property
     def ends(self) -> list[tuple[int, int]]:
         """The least and the largest key of each column; empty without rows."""
-        return listed(self.bounds)
+        if not self.rows or not self.arity:
+            return []
+        return ends_of([self.keys.unbind(1)])
 
     @cached_property
     def packed(self) -> tuple[Tensor, Tensor | None]:
         """Keys as sorted integers, and their order, None where they are sorted; there are some."""
-        return packed(self.keys, self.bounds)
+        columns = self.keys.unbind(1)
+        wide = math.prod(self.spans) >= WIDEST
+        codes = ranked([columns])[0] if wide else encode(columns, self.ends)
+        if ascending(codes):
+            return codes, None
+        order = stable_order(codes, WIDEST if wide else math.prod(self.spans))
+        return codes.index_select(0, order), order
 
     def or_grid(self) -> Index:
         """The same keys as a grid, if they are one."""
-        sizes = grid_of(self.bounds, self.rows)
-        return self if sizes is None else Grid(sizes)
+        sizes = tuple(high + 1 for _, high in self.ends)
+        full = self.rows > 0 and math.prod(sizes) == self.rows
+        return Grid(sizes) if full and all(low >= 0 for low, _ in self.ends) else self
 
 
 Index = Grid | Keys
@@ -231,19 +198,6 @@ def union_of(old: Index, keys: Tensor) -> tuple[Index, Tensor]:
     return index_of(both[order[fresh]]), torch.empty_like(order).index_copy_(0, order, number)
 
 
-@one_call
-def packed(keys: Tensor, bounds: KeyBounds) -> tuple[Tensor, Tensor | None]:
-    """Keys as sorted integers, and their order, None where they are sorted."""
-    columns = keys.unbind(1)
-    size = math.prod(high - low + 1 for low, high in bounds.ends)
-    codes = ranked([columns])[0] if size >= WIDEST else encode(columns, bounds.ends)
-    if ascending(codes):
-        return codes, None
-    order = stable_order(codes, min(size, WIDEST))
-    return codes.index_select(0, order), order
-
-
-@one_call
 def stable_order(codes: Tensor, size: int) -> Tensor:
     """The stable order of codes below `size`.
 
@@ -385,7 +339,6 @@ def locate(index: Index, columns: Sequence[Tensor]) -> Tensor:
     return torch.where(have[place] == want, place if order is None else order[place], -1)
 
 
-@one_call
 def _places(sizes: Sequence[int], columns: Sequence[Tensor]) -> Tensor:
     """The row of each key on a grid; -1 where it is not on it."""
     row = columns[0].clone() if columns else torch.zeros(1, dtype=torch.int64)

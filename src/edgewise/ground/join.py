@@ -26,7 +26,6 @@ from edgewise.ground.index import (
     stable_order,
 )
 from edgewise.language import nodes
-from edgewise.layouts.recorded import one_call
 
 MARKED = 32  # codes for each grounding, up to which marking those that occur beats sorting
 
@@ -273,7 +272,6 @@ def distinct(bindings: Bindings, names: Sequence[str]) -> Bindings:
     return bindings if chosen is None else bindings.take(chosen)
 
 
-@one_call
 def _distinct(
     columns: Sequence[Tensor], chosen: bool
 ) -> tuple[Tensor | None, tuple[Tensor, ...] | None]:

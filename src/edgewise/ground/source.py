@@ -12,7 +12,7 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.values import canonical
-from edgewise.ground.index import Index, Keys, keys_fit
+from edgewise.ground.index import Index, Keys
 
 
 class Live:
@@ -104,5 +104,5 @@ def value_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def has_negative_keys(sources: Mapping[str, Source]) -> bool:
-    found = [s.index for s in sources.values() if isinstance(s.index, Keys)]
-    return not all(keys_fit(index.bounds, [None] * index.arity) for index in found)
+    found = (s.index.ends for s in sources.values() if isinstance(s.index, Keys))
+    return any(low < 0 for ends in found for low, _ in ends)

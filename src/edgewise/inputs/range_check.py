@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.ground.body import SAMPLE, SAMPLES
-from edgewise.ground.index import Grid, Index, KeyOutOfRange, Keys, index_of, keys_fit
+from edgewise.ground.index import Grid, Index, KeyOutOfRange, Keys, index_of
 from edgewise.inputs.prepare import BoundPlan, closure
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
@@ -108,8 +108,8 @@ def _inside(index: Index, position: int, end: Tensor) -> bool:
     """Whether the ends of a column alone say that all of its keys are on an axis."""
     if not isinstance(index, Keys) or not len(end):
         return False
-    sizes = [None] * position
-    return keys_fit(index.bounds, [*sizes, int(end.min())])
+    low, high = index.ends[position]
+    return low >= 0 and high < int(end.min())
 
 
 def _dense_axes(prepared: BoundPlan) -> dict[str, tuple[Tensor, ...]]:

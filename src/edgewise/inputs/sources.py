@@ -15,7 +15,7 @@ from edgewise.errors import caller
 from edgewise.functions import columns
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.values import canonical
-from edgewise.ground.index import STRINGS, Grid, Index, KeyOutOfRange, Keys, index_of, keys_fit
+from edgewise.ground.index import STRINGS, Grid, Index, KeyOutOfRange, Keys, index_of
 from edgewise.ground.source import Live, Source, together, value_shape
 from edgewise.inputs.kinds import ragged, rows
 
@@ -101,8 +101,6 @@ def refuse_arity(name: str, shape: tuple[int, ...], arity: int) -> None:
 
 
 def _check_range(name: str, index: Keys, strings: Sequence[str]) -> None:
-    if keys_fit(index.bounds, [STRINGS + len(strings)] * index.arity):
-        return
     for column, (low, high) in enumerate(index.ends):
         if low < 0 or high >= STRINGS + len(strings):
             keys = index.column(column)
@@ -124,7 +122,7 @@ def keyed(name: str, keys: Tensor, values: Tensor | None, strings: Sequence[str]
         )
     if not name.startswith("@"):  # those of ours hold keys of facts, also strings
         _check_range(name, index, strings)
-    ordered, order = index.packed if index.rows and index.arity else (keys, None)
+    ordered, order = index.packed if index.ends else (keys, None)
     if order is not None:
         repeated = (ordered[1:] == ordered[:-1]).nonzero()
         if len(repeated):

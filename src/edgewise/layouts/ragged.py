@@ -11,8 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from edgewise.layouts.recorded import one_call
-
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -150,7 +148,6 @@ class Segments:
         return Segments(self.count, self.ids.to(device), self.width, self.ordered)
 
 
-@one_call
 def segments(ids: Tensor, count: int) -> Segments:
     """Segments from the segment of each row; every segment has a row.
 

@@ -18,7 +18,6 @@ from edgewise.ground.index import (
     Keys,
     distinct_rows,
     index_of,
-    keys_fit,
     locate,
     rows_of,
     same_keys,
@@ -157,7 +156,10 @@ def _holds_all(grid: Grid, parts: Sequence[Index]) -> bool:
     if not grid.rows or not grid.arity:
         return False
     return all(
-        keys_fit(part.bounds, grid.sizes)
+        all(
+            low >= 0 and high < size
+            for (low, high), size in zip(part.ends, grid.sizes, strict=False)
+        )
         if isinstance(part, Keys)
         else all(size <= most for size, most in zip(part.sizes, grid.sizes, strict=True))
         for part in parts

@@ -18,7 +18,6 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from edgewise.errors import EdgewiseError, Place
-from edgewise.layouts.recorded import recorder
 from edgewise.physical.code import function_of, text_of
 from edgewise.physical.lowering import Lowering, PlanStep, is_pure
 from edgewise.physical.opaque import is_opaque, prepared
@@ -201,8 +200,6 @@ def untraced() -> Iterator[None]:
         stack.enter_context(temporarily_clear_interpreter_stack())
         for _ in range(torch._C._len_torch_function_stack()):
             stack.enter_context(torch.overrides._pop_mode_temporarily())
-        if (recording := recorder()) is not None:
-            stack.enter_context(recording)
         yield
 
 

@@ -62,9 +62,3 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
 def autocasts(device: torch.device) -> bool:
     """Whether autocast is on for a device; shapes alone have none."""
     return device.type != "meta" and torch.is_autocast_enabled(device.type)
-
-
-def is_transformed() -> bool:
-    """Whether a mode of torch or a transform of functions is on, which looks on."""
-    modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
-    return bool(modes) or torch._C._functorch.peek_interpreter_stack() is not None

@@ -1,1 +1,0 @@
-"""A plan for new keys: what grounding and lowering computed of keys is recorded, and run again."""
