@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgewise.attention_graphs.errors import NoSuchHead
 from edgewise.errors import caller
 from edgewise.graphs import from_edges, per_head, per_sample
 from edgewise.graphs.checks import check_memory
@@ -24,6 +23,7 @@ from edgewise.hf.graph_attention import (
 )
 from edgewise.hf.masks import ModelMask
 from edgewise.kernels.attention.split import check_family
+from edgewise.pruning.errors import NoSuchHead
 
 
 @dataclass(frozen=True, eq=False)
