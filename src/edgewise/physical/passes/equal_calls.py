@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.fx import Node
 from torch.nn.functional import linear
 
-from edgewise.layouts.recorded import one_call
 from edgewise.physical.lowering import Lowering
 
 FUNCTIONS = {torch.cat, linear, operator.getitem}  # others may draw random numbers
@@ -77,7 +76,7 @@ def _equal_constants(plan: Lowering, nodes: list[Node]) -> dict[Node, Node]:
     kinds: dict[Hashable, list[tuple[Node, Tensor]]] = {}
     for node, x in lists:
         kinds.setdefault((x.dtype, x.shape), []).append((node, x))
-    found = {}
+    found: dict[Node, Node] = {}
     for alike in kinds.values():
         if len(alike) > 1:
             tensors = [x for _, x in alike]
@@ -87,7 +86,6 @@ def _equal_constants(plan: Lowering, nodes: list[Node]) -> dict[Node, Node]:
     return found
 
 
-@one_call
 def _firsts(tensors: list[Tensor]) -> list[int]:
     """For each list of integers the place of the first one that has the same."""
     arrays = [x.cpu().numpy() for x in tensors]
