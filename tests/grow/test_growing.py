@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from edgewise import EdgewiseError, F, Program, R, V, W, numbers
 from edgewise.graphs import blocks, causal, full, global_tokens, random_edges, strided, window
+from edgewise.physical import plan
 from edgewise.zoo import encoder
 from edgewise.zoo.parts import attention, linear, residual
 
@@ -45,6 +46,21 @@ def test_appended_is_at_once(data):
     parts = [growing(x=x[..., a:b, :]) for a, b in cuts(data.draw, n)]
     assert growing.length == n
     torch.testing.assert_close(torch.cat(parts, -2), model(x=x).detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_code_is_written_once_for_all_weights(monkeypatch):
+    """One for each number of new rows; its constants follow the weights."""
+    model, x = decoder(), torch.randn(5, 8, dtype=torch.float64)
+    sources, written = [], plan.source_of
+    monkeypatch.setattr(plan, "source_of", lambda *a: sources.append(a) or written(*a))
+    for _ in range(3):
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.mul_(1.1)
+        growing = model.growing(5)
+        found = torch.cat([growing(x=x[:3]), growing(x=x[3:4]), growing(x=x[4:])])
+        torch.testing.assert_close(found, model(x=x).detach(), rtol=1e-12, atol=1e-12)
+    assert len(sources) == 2
 
 
 def test_what_was_computed_is_not_computed_again(monkeypatch):

@@ -189,7 +189,7 @@ class Growing:
         appended = plan.appended_plan(values, weights, positions, static, cache)
         if appended not in self._functions:
             bound = dict(enumerate(weights.values(), len(values)))
-            self._functions[appended] = appended.bound(bound).function
+            self._functions[appended] = appended.bound(bound)
         return self._functions[appended](*values.values(), positions, *static.values(), cache)
 
     def edit(

@@ -28,7 +28,11 @@ def function_of(
 
     Constants are its globals; if `lifted`, those that are tensors its last arguments.
     """
-    text, scope = source_of(graph, constants, lifted)
+    return executed(*source_of(graph, constants, lifted))
+
+
+def executed(text: str, scope: dict[str, Any]) -> Callable[..., Any]:
+    """The function that a source defines."""
     # names of ours and integers: nothing that a user wrote is evaluated
     exec(_code(text), scope)
     found: Callable[..., Any] = scope["step"]

@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from edgewise.errors import EdgewiseError, Place
-from edgewise.physical.code import function_of, text_of
+from edgewise.physical.code import executed, function_of, source_of, text_of
 from edgewise.physical.lowering import Lowering, PlanStep, is_pure
 from edgewise.physical.opaque import is_opaque, prepared
 from edgewise.physical.passes import optimise_graph
@@ -91,6 +91,7 @@ class PhysicalPlan:
     signature: Signature
     works: tuple[PlanStep, ...] = ()
     passes: Mapping[str, int] = field(default_factory=dict)  # how many places each changed
+    _bindings: dict[tuple[int, ...], _Binding] = field(default_factory=dict, repr=False)
 
     def fits(self, tensors: Sequence[Tensor]) -> bool:
         """Whether tensors have the shapes and precisions that it was made for."""
@@ -150,34 +151,55 @@ class PhysicalPlan:
         held = {name: thing for name, thing in again.constants.items() if name in used}
         return GraphModule(held, again.graph)
 
-    def bound(self, weights: Mapping[int, Tensor]) -> PhysicalPlan:
-        """The plan with constants for some placeholders, by position: their views, and what kernels
-        make of them before they see rows, are worked out once."""
-        graph, constants = Graph(), dict(self.constants)
-        held: dict[Node, Any] = {}
+    def bound(self, weights: Mapping[int, Tensor]) -> Callable[..., Any]:
+        """The function with constants for some placeholders, by position: their views, and what
+        kernels make of them before they see rows, are worked out once."""
+        places = tuple(weights)
+        if places not in self._bindings:
+            self._bindings[places] = _Binding(self, places)
+        return self._bindings[places].function(weights)
+
+
+class _Binding:
+    """The code of a plan with constants for some placeholders, written once for all weights."""
+
+    def __init__(self, plan: PhysicalPlan, places: Sequence[int]) -> None:
+        arguments = [node for node in plan.graph.nodes if node.op == "placeholder"]
+        self.places = {arguments[at]: at for at in places}
+        self.made: dict[Node, str] = {}  # what is computed of weights, in order, and its name
+        graph, constants = Graph(), dict(plan.constants)
         copies: dict[Node, Node] = {}
-
-        def hold(node: Node, thing: Any) -> Node:
-            held[node] = constants[f"bound_{node.name}"] = thing
-            return graph.get_attr(f"bound_{node.name}")
-
-        arguments = [node for node in self.graph.nodes if node.op == "placeholder"]
-        bound = {arguments[at]: tensor for at, tensor in weights.items()}
-        for node in self.graph.nodes:
+        held: set[Node] = set()
+        for node in plan.graph.nodes:
             reads = node.all_input_nodes
-            if node in bound:
-                copies[node] = hold(node, bound[node])
-            elif reads and node.target in VIEWS and held.keys() >= set(reads):
-                args, kwargs = map_arg((node.args, node.kwargs), held.__getitem__)
-                copies[node] = hold(node, run_node(node, args, kwargs))
-            elif (ready := prepared(node.target)) and held.keys() >= set(reads[1:]):
-                made = ready(*map_arg(node.args[1:], held.__getitem__))
-                constants[f"bound_{node.name}"] = made
-                attribute = graph.get_attr(f"bound_{node.name}")
-                copies[node] = graph.call_function(_called, (attribute, copies[reads[0]]))
-            else:
+            view = node in self.places or (reads and node.target in VIEWS and held >= set(reads))
+            ready = None if view else prepared(node.target)
+            if not view and (ready is None or not held >= set(reads[1:])):
                 copies[node] = graph.node_copy(node, copies.__getitem__)
-        return PhysicalPlan(graph, constants, self.device, self.signature)
+                continue
+            attribute = graph.get_attr(f"bound_{node.name}")
+            self.made[node] = attribute.name
+            constants[f"bound_{node.name}"] = None
+            copies[node] = attribute
+            if view:
+                held.add(node)
+            else:
+                copies[node] = graph.call_function(_called, (attribute, copies[reads[0]]))
+        self.text, self.scope = source_of(graph, constants)
+
+    def function(self, weights: Mapping[int, Tensor]) -> Callable[..., Any]:
+        """The function of the placeholders that are left."""
+        held: dict[Node, Any] = {}
+        scope = dict(self.scope)
+        for node, name in self.made.items():
+            if node in self.places:
+                held[node] = weights[self.places[node]]
+            elif ready := prepared(node.target):
+                held[node] = ready(*map_arg(node.args[1:], held.__getitem__))
+            else:
+                held[node] = run_node(node, *map_arg((node.args, node.kwargs), held.__getitem__))
+            scope[name] = held[node]
+        return executed(self.text, scope)
 
 
 def _called(function: Callable[[Tensor], Any], x: Tensor) -> Any:
