@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rank_cases import GRAPHS, N
 
 from edgewise.distributed import RowSizes, Shards, best_shards, communication
+from edgewise.distributed.local_graphs import local_rows
 from edgewise.distributed.needs import needs_of
 from edgewise.graphs import bigbird, causal, global_tokens, strided, window
 
@@ -78,11 +79,14 @@ def test_no_graph_receives_more_than_all_keys_or_some_heads(graph, shards, times
 
 
 def test_a_rank_plans_a_million_tokens_at_once():
-    graphs = [window(256) | global_tokens(16), bigbird(64, 3, seed=0)]
-    for graph in graphs:
-        needs_of(graph, Shards(MILLION, 512), 0)
+    strides = causal() & strided(64)
+    for graph in (window(256) | global_tokens(16), bigbird(64, 3, seed=0), strides):
+        shards = best_shards(graph, MILLION, 512)
+        needs_of(graph, shards, 0)
         start = time.process_time()
-        needs_of(graph, Shards(MILLION, 512), 100)
+        keys, mine = needs_of(graph, shards, 100).keys, shards.tokens(100)
+        rows = local_rows(graph, MILLION, mine)
+        assert rows(mine).m + rows(keys).m == MILLION // 512 + keys.count
         assert time.process_time() - start < 0.15
 
 
