@@ -322,6 +322,11 @@ class Grouping:
         return self.ptr.shape[0] - 1
 
     @cached_property
+    def is_sorted(self) -> bool:
+        """Whether the rows of a member are side by side."""
+        return bool((self.order.diff() == 1).all()) and not (len(self.order) and self.order[0])
+
+    @cached_property
     def places(self) -> Tensor:
         """Where each row is in `order`."""
         numbers = torch.arange(len(self.order), dtype=self.order.dtype, device=self.order.device)

@@ -93,9 +93,12 @@ def grouped_linear(x: Tensor, family: Tensor, groups: Grouping) -> Tensor:
         return _linear_of_padded(x, family.mT, *padded[:2])
     found, matrices = x.new_empty(x.shape[0], family.shape[1]), family.mT
     for member, part in _blocks(groups):
-        rows = x.index_select(0, groups.order[part])
-        torch.mm(rows, matrices[member], out=found[part])
-    return found.index_select(0, groups.places)
+        torch.mm(_members_rows(x, groups, part), matrices[member], out=found[part])
+    return found if groups.is_sorted else found.index_select(0, groups.places)
+
+
+def _members_rows(x: Tensor, groups: Grouping, part: slice) -> Tensor:
+    return x[part] if groups.is_sorted else x.index_select(0, groups.order[part])
 
 
 def _linear_of_padded(x: Tensor, matrices: Tensor, rows: Tensor, places: Tensor) -> Tensor:
@@ -128,9 +131,8 @@ def grouped_outer(y: Tensor, x: Tensor, groups: Grouping) -> Tensor:
         return out
     out = x.new_zeros(groups.members, y.shape[1], x.shape[1])
     for member, part in _blocks(groups):
-        rows = groups.order[part]
-        each = y.index_select(0, rows).T, x.index_select(0, rows)
-        torch.addmm(out[member], *each, out=out[member])
+        left, right = (_members_rows(rows, groups, part) for rows in (y, x))
+        torch.addmm(out[member], left.T, right, out=out[member])
     return out
 
 

@@ -20,6 +20,7 @@ from edgewise.physical.passes.dots import dots_along_edges, dots_as_products
 from edgewise.physical.passes.equal_calls import merge_equal_calls
 from edgewise.physical.passes.families import family_products
 from edgewise.physical.passes.gathers import AGGREGATE, fuse_gathers
+from edgewise.physical.passes.member_order import order_by_member
 from edgewise.physical.passes.messages import fuse_messages
 from edgewise.physical.passes.norms import fold_gains
 from edgewise.physical.passes.rows import project_rows
@@ -197,6 +198,13 @@ ON_GRAPH = (
         "rows are aggregated where they are, not gathered before",
         GRAPH,
         fuse_gathers,
+        reads_keys=True,
+    ),
+    Pass(
+        "order by member",
+        "what is multiplied by matrices of a family is aggregated in the order of its members",
+        GRAPH,
+        order_by_member,
         reads_keys=True,
     ),
     Pass(
