@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from edgewise import EdgewiseError, zoo
+from edgewise.cli import main
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -27,9 +28,13 @@ def saved(folder, labels=3, kind="BertForSequenceClassification", **own):
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     ends = [("[CLS]", 2), ("[SEP]", 3)]
     template = tokenizers.processors.TemplateProcessing
-    tokenizer.post_processor = template(single="[CLS] $A [SEP]", special_tokens=ends)
+    both = "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"
+    tokenizer.post_processor = template(single="[CLS] $A [SEP]", pair=both, special_tokens=ends)
     tokenizer.save(str(folder / "tokenizer.json"))
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]")
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )  # fmt: skip
     return theirs, fast
 
 
@@ -51,6 +56,27 @@ def test_classes_are_those_of_a_pipeline(labels, problem, tmp_path):
             expected = {found["label"]: found["score"] for found in pipe([text])[0]}
             assert shares == pytest.approx(expected, abs=1e-5)
             assert list(shares) == list(expected)
+
+
+def test_pairs_and_truncated_texts_are_those_of_a_pipeline(tmp_path, capsys):
+    theirs, tokenizer = saved(tmp_path)
+    pipe = transformers.pipeline("text-classification", theirs, tokenizer=tokenizer, top_k=None)
+    ours = zoo.from_pretrained(tmp_path)
+    pairs = [("w3 w1 w4", "w9 w2"), ("w5", "w1"), ("w7 " * 40, "w8 " * 9)]
+    given = [{"text": a, "text_pair": b} for a, b in pairs] + ["w6 " * 50, "w1"]
+    cut = {"truncation": True, "max_length": 32}
+    for text, read in zip([*pairs, *given[3:]], given, strict=True):
+        found = pipe(read, **cut)
+        found = found[0] if isinstance(found[0], list) else found
+        expected = {one["label"]: one["score"] for one in found}
+        (shares,) = ours.classify([text], truncate=True)
+        assert shares == pytest.approx(expected, abs=1e-5)
+    assert main(["classify", str(tmp_path), "w3 w1 w4\tw9 w2", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["probabilities"]
+    assert said == pytest.approx(ours.classify(pairs[:1])[0], abs=1e-6)
+    for wrong in ([("a",)], [("a", 3)], [("a", "b", "c")], "a", [3]):
+        with pytest.raises(EdgewiseError):
+            ours.classify(wrong)
 
 
 def test_a_problem_that_is_none_is_refused(tmp_path):

@@ -36,8 +36,11 @@ def classify(
     count = integer(top, "top", 1)
     every = read_texts(texts or [], file)
     found = opened(model, device)
-    pairs = found.table.get("texts") == 2
-    rows: list[Any] = [tuple(text.split("\t")) if pairs else text for text in every]
+    pairs, is_run = found.table.get("texts") == 2, hasattr(found, "task")
+    rows: list[Any] = [
+        tuple(text.split("\t")) if pairs or ("\t" in text and not is_run) else text
+        for text in every
+    ]
     for text, shares in zip(
         every, found.classify(rows, batch=batch, truncate=truncate), strict=True
     ):

@@ -33,9 +33,8 @@ from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.files import new_folder
 from edgewise.zoo.pretrained.model import UNLIMITED, Pretrained, shares_of
 from edgewise.zoo.pretrained.pruned import with_pruned
-from edgewise.zoo.pretrained.texts import BadText, TextTooLong, Tokens, listed, padded
+from edgewise.zoo.pretrained.texts import BadText, Text, TextTooLong, Tokens, listed, padded
 
-Text = str | tuple[str, str]
 DOES = {  # what a model of each task does
     "generate": "continues texts",
     "translate": "translates texts",
@@ -149,7 +148,7 @@ class Run(Pretrained):
 
     def tokens(
         self,
-        texts: Sequence[str],
+        texts: Sequence[Text],
         *,
         truncate: bool = False,
         multiple: int = 1,
@@ -158,11 +157,11 @@ class Run(Pretrained):
         """Token ids of texts; a pair of texts has a tab between them."""
         how: Any = {"truncate": truncate, "multiple": multiple, "which": which}
         special = self.task == "classify"  # as in training
-        read: list[Any] = listed(texts)
-        if self.table.get("texts") == 2:
-            read = [tuple(text.split("\t")) for text in read]
-            self._check_texts(read)
-        rows = encoded(self._tokenizer(), read, special=special)
+        read: Sequence[Any] = texts
+        if self.table.get("texts") == 2 and not isinstance(texts, str):
+            read = [tuple(t.split("\t")) if isinstance(t, str) else t for t in texts]
+        self._check_texts(read)
+        rows = encoded(self._tokenizer(), list(read), special=special)
         return padded(rows, longest=self.config.length, **how).to(self.device)
 
     def decoder(self, read: int, most: int) -> tuple[Decoder, int]:

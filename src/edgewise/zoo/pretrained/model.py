@@ -25,10 +25,11 @@ from edgewise.zoo.pretrained.pruned import PrunedHeads, left_of, with_pruned
 from edgewise.zoo.pretrained.saving import save_pretrained
 from edgewise.zoo.pretrained.schema import TOKENS, CheckpointSpec
 from edgewise.zoo.pretrained.texts import (
+    Text,
     Tokens,
     cached_decoder,
     generate,
-    listed,
+    listed_pairs,
     padded,
     respond,
     translate,
@@ -147,30 +148,36 @@ class Pretrained:
 
     def tokens(
         self,
-        texts: Sequence[str],
+        texts: Sequence[Text],
         *,
         truncate: bool = False,
         multiple: int = 1,
         which: Sequence[int] | None = None,
     ) -> Tokens:
-        """Token ids of texts, padded to the longest or to a multiple above it."""
+        """Token ids of texts or of pairs of texts, padded to the longest or a multiple above it."""
         if self.tokenizer is None:
             raise BadPretrained(
                 "the checkpoint has no `tokenizer.json`", caller(), "give numbers to `model`"
             )
-        rows = [found.ids for found in self.tokenizer.encode_batch(listed(texts))]
         first = getattr(self.config, "first", 0)
         longest = getattr(self.config, "length", UNLIMITED) - first
-        pad = max(first - 1, 0)
-        how: Any = {"truncate": truncate, "multiple": multiple, "which": which}
-        return padded(rows, longest=longest, pad=pad, **how).to(self.device)
+        texts = listed_pairs(texts)
+        if truncate and longest < UNLIMITED // 2:
+            self.tokenizer.enable_truncation(longest)  # a last special token stays
+        found = self.tokenizer.encode_batch(texts)
+        self.tokenizer.no_truncation()
+        how: Any = {"truncate": truncate, "multiple": multiple, "which": which, "longest": longest}
+        made = padded([one.ids for one in found], pad=max(first - 1, 0), **how)
+        segments = padded([one.type_ids for one in found], **how).numbers
+        return Tokens(made.numbers, made.mask, segments).to(self.device)
 
     def inputs(self, tokens: Tokens, relation: str | None = None) -> dict[str, InputLike]:
         """What `model` reads for a batch of texts."""
+        segments = torch.zeros_like(tokens.numbers) if tokens.segments is None else tokens.segments
         known: dict[str, InputLike] = {
             "token": numbers(tokens.numbers),
             "mask": tokens.mask.to(self.dtype).unsqueeze(-1),
-            "segment": numbers(torch.zeros_like(tokens.numbers)),
+            "segment": numbers(segments),
         }
         real = tokens.mask.to(self.dtype)
         known["share"] = (real / real.sum(1, keepdim=True).clamp_min(1)).unsqueeze(-1)  # of a mean
@@ -205,9 +212,11 @@ class Pretrained:
         return found if self.pooling == MEAN else torch.nn.functional.normalize(found, dim=-1)
 
     def classify(
-        self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False
+        self, texts: Sequence[Text], *, batch: int = 32, truncate: bool = False
     ) -> list[dict[str, float]]:
         """The probability of each class by its label, the most likely first, for each text.
+
+        A text may be a pair of texts, `("a premise", "a conclusion")`.
 
         They are 1 together, or each is one of its own where a text may have several classes
         (`problem_type` in `config.json`, or a single class); of a regression, its numbers.
@@ -246,11 +255,11 @@ class Pretrained:
         alone = self.config.labels == 1 and said != REGRESSION  # one class: is it so or not?
         return SEVERAL if alone else said or SINGLE
 
-    def _rows(self, texts: Sequence[str], size: int, batch: int, truncate: bool) -> Tensor:
+    def _rows(self, texts: Sequence[Text], size: int, batch: int, truncate: bool) -> Tensor:
         """What the model gives for each text, one row (texts, size)."""
-        texts, batch = listed(texts), integer(batch, "batch", 1)
+        texts, batch = listed_pairs(texts), integer(batch, "batch", 1)
         order = sorted(
-            range(len(texts)), key=lambda k: len(texts[k])
+            range(len(texts)), key=lambda k: len("".join(texts[k]))
         )  # texts of similar length together: little padding
         found = torch.zeros(len(texts), size, dtype=self.dtype)
         first = self.output == "embedding" and self.pooling == FIRST

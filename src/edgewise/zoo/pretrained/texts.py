@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from edgewise.zoo.rope_scaling import Dynamic, LongRope
 if TYPE_CHECKING:
     from edgewise.zoo.pretrained.model import Pretrained
 
+Text = str | tuple[str, str]
 STEPS = 256  # capacities are multiples of this, so that texts share what is prepared for one
 ENDS = (
     "<|im_end|>",
@@ -81,15 +82,35 @@ def listed(texts: Iterable[str]) -> list[str]:
     return found
 
 
+def listed_pairs(texts: Iterable[Text]) -> list[Text]:
+    """A checked list of texts, or of pairs of texts."""
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        return [*listed(texts)]
+    found = list(texts)
+    pairs = [isinstance(text, tuple) and len(text) == 2 for text in found]
+    listed(
+        cast("list[str]", ["" if pair else text for text, pair in zip(found, pairs, strict=True)])
+    )
+    for text, pair in zip(found, pairs, strict=True):
+        if pair:
+            listed(text)
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """A padded batch: token ids and a mask that is 0 at padding, both (texts, n)."""
+    """A padded batch: token ids and a mask that is 0 at padding, both (texts, n).
+
+    `segments` say which text of a pair a token is of; without them, all are of the first.
+    """
 
     numbers: Tensor
     mask: Tensor
+    segments: Tensor | None = None
 
     def to(self, device: torch.device) -> Tokens:
-        return Tokens(self.numbers.to(device), self.mask.to(device))
+        segments = None if self.segments is None else self.segments.to(device)
+        return Tokens(self.numbers.to(device), self.mask.to(device), segments)
 
 
 def padded(
