@@ -13,7 +13,7 @@ from edgewise.layouts.rows import row_by_row
 
 MOST_CELLS = 1 << 23
 MOST_TESTED = 1 << 31  # pairs, one by one
-AT_ONCE = 1 << 22
+AT_ONCE = 1 << 18  # pairs that are tested, with a column of each value that is read
 
 
 class TooManyCells(Exception):

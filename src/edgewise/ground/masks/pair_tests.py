@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.ground.masks.cells import Order
+from edgewise.ground.masks.cells import AT_ONCE, Order
 from edgewise.ground.masks.leaves import Equal, Interval, Related, Runs, Tested
 from edgewise.layouts import Rows
 from edgewise.layouts.ragged import Bools, Ints, pointer, ranges
@@ -221,8 +221,9 @@ class OtherTest:
     def among(self, found: Bools, first: int, keys: Ints) -> Bools:
         """Those of `found` that meet it."""
         row, column = np.nonzero(found)
-        fine = self.leaf.holds(self.order.query[first + row], self.order.key[keys[column]])
-        found[row, column] = fine
+        for at in range(0, len(row), AT_ONCE):
+            i, j = row[at : at + AT_ONCE], column[at : at + AT_ONCE]
+            found[i, j] = self.leaf.holds(self.order.query[first + i], self.order.key[keys[j]])
         return found
 
     def holds(self, first: int, last: int, keys: Ints) -> Bools:
