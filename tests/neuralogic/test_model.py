@@ -1,6 +1,7 @@
 """Templates, datasets and training through PyNeuraLogic's interface."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -275,6 +276,7 @@ MISTAKES = [
     (lambda: compute_metrics([1.0], [1.0], ["auc"]), "bad-setting", "no metric"),
     (lambda: Dataset([R.a]), "bad-sample", "is not a sample"),
     (lambda: outputs_of([R.a(V.X)]), "bad-sample", "has the variable"),
+    (lambda: built().build_dataset(Dataset([Sample(R.h[math.nan], [])])), "bad-sample", "target"),
     (lambda: outputs_of([R.a <= R.b]), "bad-sample", "is a rule"),
     (lambda: outputs_of(["a"]), "bad-sample", "is not a fact"),
     (lambda: outputs_of([R.a], "h"), "bad-sample", "is not a query"),

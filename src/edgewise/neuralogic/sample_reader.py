@@ -54,6 +54,12 @@ class SampleReader:
         if query is None:
             return NeuralSample(example, None, ONE)
         target = _written(query) if isinstance(query, WeightedRelation) else ONE
+        if target.isnan().any():
+            raise BadSample(
+                f"the target of `{query}` is not a number",
+                caller(),
+                "leave the sample out, or give its target a number",
+            )
         return NeuralSample(example, self.query(query), target)
 
     def query(self, query: Any) -> nodes.Atom:
