@@ -132,6 +132,7 @@ def test_what_is_saved_loads_again(tmp_path):
 
 
 BAD = {
+    "too many positions": (models.gpt2, 2_000_000_000, LONG, {}, "no-positions"),
     "no more positions": (models.bert, 64, LONG, {}, "no-positions"),
     "no positions": (models.t5, 900, LONG, {}, "no-positions"),
     "no number": (models.bert, "900", LONG, {}, "bad-size"),

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from edgewise.errors import caller, checks_options
-from edgewise.graphs.checks import integer, one_of
+from edgewise.graphs.checks import integer, one_of, physical_memory
 from edgewise.hf.architectures import POSITION_FIELDS, ROTARY_CLASS
 from edgewise.hf.errors import NoPositions
 from edgewise.hf.positions import position_tables, reserved_rows
@@ -68,6 +68,16 @@ def longer(
             f"the model already has {usable} positions, got {positions}",
             caller(),
             f"give more than {usable}, or call `hf.use(model, graph)`",
+        )
+    needed = sum(
+        2 * positions * table.embedding_dim * table.weight.element_size() for _, _, table in tables
+    )
+    if needed > physical_memory():
+        raise NoPositions(
+            f"tables of {positions:,} positions take {needed / 2**30:,.0f} GiB to write, more than "
+            "this machine has",
+            caller(),
+            "give fewer positions",
         )
     repeated = [(owner, name, _repeated(table, positions)) for owner, name, table in tables]
     extended = [
