@@ -111,6 +111,10 @@ def spread(loop: Loop, calls: Sequence[tuple[Any, ...]], ptr: np.ndarray, *, num
 def together(loop: Loop, items: Sequence[tuple[Any, ...]], rows: Sequence[int]) -> None:
     """Run `loop(*item, first, last)` over the rows of every item, a share of each on a thread."""
     threads = torch.get_num_threads()
+    if threads == 1:
+        for item, count in zip(items, rows, strict=True):
+            loop(*item, 0, count)
+        return
     shares = [
         [(*i, n * t // threads, n * (t + 1) // threads) for i, n in zip(items, rows, strict=True)]
         for t in range(threads)
