@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from edgewise import R, V
+from edgewise import EdgewiseError, Program, R, V
 from edgewise.ground import conditions
 from edgewise.ground.index import Constants
 from edgewise.language.specials import SPECIALS
@@ -58,3 +58,40 @@ def test_numbers_are_the_same(name):
     found = [reference.evaluated(name, case) for case in every]
     assert holds.tolist() == [number is not None for number in found]
     assert values[holds].tolist() == [number for number in found if number is not None]
+
+
+LARGE = (0, 3, 1 << 31, 1 << 32, 1 << 33, 1 << 39, (1 << 40) - 1)
+
+
+@pytest.mark.parametrize("name", ["mul", "add", "sub", "div", "mod"])
+def test_large_keys_do_not_wrap(name):
+    """2³²·2³² is not 0, though 64 bits would say so."""
+    every = list(product(LARGE, LARGE, LARGE))
+    special = atom(name, 3)
+    holds = conditions.holds(special, columns(every), CONSTANTS)
+    assert holds.tolist() == [reference.holds(special, case) for case in every]
+
+
+COMPUTING = {
+    "mul": R.special.mul(V.X, V.X, V.D),
+    "add": R.special.add(V.X, V.X, V.D),
+    "next": R.special.next(V.X, V.D),
+    "formula": V.X * V.X == V.D,
+    "below": V.D + V.X == -5,
+}
+
+
+@pytest.mark.parametrize("name", COMPUTING)
+def test_a_computed_key_that_does_not_fit_is_refused(name):
+    """It would read as a string, or be missing."""
+    model = Program([R.h(V.X, V.D) <= (R.a(V.X), COMPUTING[name])]).compile(R.h)
+    with pytest.raises(EdgewiseError) as caught:
+        model.ground(facts=[R.a((1 << 40) - 1)[1.0], R.a("a")[1.0]])
+    assert caught.value.code == "key-out-of-range"
+
+
+def test_a_computed_key_that_does_not_fit_is_no_key_of_a_relation():
+    program = Program([R.h(V.X) <= (R.a(V.X), R._a(V.D), R.special.mul(V.X, V.X, V.D))])
+    facts = [R.a(key)[1.0] for key in (0, 1, 3, 9, 1 << 32, (1 << 40) - 1)]
+    model = program.compile(R.h)
+    assert list(dict(model.rows(model.ground(facts=facts)).items())) == [R.h(0), R.h(1), R.h(3)]

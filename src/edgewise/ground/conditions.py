@@ -25,6 +25,7 @@ from edgewise.ground.index import (
 )
 from edgewise.language import nodes
 
+FAR = 1 << 62  # a product that is no key, and might not fit into 64 bits
 COMPARE = {"leq": torch.le, "lt": torch.lt, "geq": torch.ge, "gt": torch.gt}
 EVALUATE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div,
@@ -67,7 +68,8 @@ def _different(columns: Sequence[Tensor]) -> Tensor:
 def computed(
     atom: nodes.SpecialAtom, columns: Sequence[Tensor | None], constants: Constants, count: int
 ) -> tuple[Tensor, Tensor]:
-    """The one missing column of `count` rows from the others, and where there is a value for it."""
+    """The one missing column of `count` rows from the others, and where there is a value for it,
+    which may be larger than a key."""
     if atom.formula is not None:
         return formulas.computed(atom.formula, columns, count)
     known = [column for column in columns if column is not None]
@@ -93,8 +95,11 @@ def _solved(name: str, columns: Sequence[Tensor | None]) -> tuple[Tensor, Tensor
         columns = (columns[0], torch.ones_like(known[0]), columns[1])
     *both, z = columns[::-1] if name == "sub" else columns  # x − y = z is z + y = x
     parts = [column for column in both if column is not None]
+    if z is None and name == "mul":
+        far = parts[0].double() * parts[1].double() >= FAR
+        return torch.where(far, FAR, parts[0] * parts[1]), yes
     if z is None:
-        return (parts[0] * parts[1] if name == "mul" else parts[0] + parts[1]), yes
+        return parts[0] + parts[1], yes
     if name != "mul":
         return z - parts[0], yes
     factor = torch.where(parts[0] == 0, 1, parts[0])

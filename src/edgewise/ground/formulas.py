@@ -35,14 +35,13 @@ def holds(formula: Formula, columns: Sequence[Tensor]) -> Tensor:
 def computed(
     formula: Formula, columns: Sequence[Tensor | None], count: int
 ) -> tuple[Tensor, Tensor]:
-    """The missing term of an equation, and where it has a value that is a key."""
+    """The missing term of an equation, and where it has a value, which may be larger than a key."""
     missing = next(at for at, column in enumerate(columns) if column is None)
     arithmetic = _Arithmetic(formula, columns, count)
     found = solved(formula, missing, arithmetic.value)
     found = np.broadcast_to(np.asarray(found), arithmetic.fine.shape)
-    fine = arithmetic.fine & np.asarray(abs(found) < STRINGS, dtype=bool)
-    keys = np.where(fine, found, 0).astype(np.int64)
-    return torch.from_numpy(keys), torch.from_numpy(fine)
+    keys = np.clip(np.where(arithmetic.fine, found, 0), -STRINGS, STRINGS).astype(np.int64)
+    return torch.from_numpy(keys), torch.from_numpy(arithmetic.fine)
 
 
 def numbers(tree: Tree, columns: Sequence[Tensor], count: int) -> tuple[Column, np.ndarray]:

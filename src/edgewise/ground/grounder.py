@@ -29,9 +29,11 @@ from edgewise.ground.ground_rule import GroundRule, normalised, relabelled
 from edgewise.ground.groups import Lookups
 from edgewise.ground.halves import TwoSidedJoin, halves_of
 from edgewise.ground.index import (
+    STRINGS,
     Constants,
     Grid,
     Index,
+    KeyOutOfRange,
     Keys,
     index_of,
     locate,
@@ -239,7 +241,7 @@ class Grounder:
             case nodes.PatternAtom():
                 return self._pattern(body, at, literal, bindings, budget)
             case nodes.SpecialAtom():
-                return self._special(literal, bindings)
+                return self._special(body, literal, bindings)
             case nodes.Weight():
                 return self._family(body, literal, at, bindings, budget)
         raise TypeError(f"not a literal: {literal!r}")
@@ -303,7 +305,7 @@ class Grounder:
         found = join(bindings, at, self.coded(literal.terms), pairs, budget, self.lookups)
         return found.without_rows(at)
 
-    def _special(self, literal: nodes.SpecialAtom, bindings: Bindings) -> Bindings:
+    def _special(self, body: Body, literal: nodes.SpecialAtom, bindings: Bindings) -> Bindings:
         free = [v.name for v in variables(literal.terms) if v.name not in bindings.columns]
         if not free:
             columns = [self.column(t, bindings) for t in literal.terms]
@@ -316,6 +318,16 @@ class Grounder:
             for t in literal.terms
         ]
         value, fine = conditions.computed(literal, known, self.constants, bindings.count)
+        if literal.function is None and literal.name != "eq":
+            far = fine & (value.abs() >= STRINGS)
+            held = {v.name for atom in body.positive.values() for v in variables(atom.terms)}
+            if free[0] not in held and bool(far.any()):
+                raise KeyOutOfRange(
+                    f"`{literal!r}` computes keys that do not fit",
+                    body.rule.place,
+                    "use keys below 2^40, and compare with arithmetic: `V.X * V.Y <= 5`",
+                )
+            fine &= ~far
         return bindings.bind(free[0], value).where(fine)
 
     def _family(
