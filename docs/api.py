@@ -66,7 +66,10 @@ INTERNAL = {  # methods that other modules of ours call
         *("facts_stand", "hiding", "numbers_of", "of_samples"),
     ),
     "numbers": ("on",),
-    "Pretrained": ("check_prompt", "decoder", "respond", "tokens", "inputs"),
+    "Pretrained": (
+        *("check_prompt", "decoder", "respond", "tokens", "inputs"),
+        *("class_names", "problem"),
+    ),
     "Dynamic": ("speed", "up_to"),
     "LongRope": ("speed", "up_to"),
     "RowSizes": ("shared", "key", "cell", "part", "rest"),

@@ -379,7 +379,7 @@ class Execution(torch.nn.Module):
         self._refuse_foreign(data)
         if data.demand is not None:
             raise BadWant(
-                "the data was grounded for some rows, and others are wanted",
+                "the data was grounded with `want=`, and the call has another `want=`",
                 caller(),
                 "call `model.ground(...)` without `want`, and `model(data, want=...)`",
             )
@@ -423,7 +423,7 @@ class Execution(torch.nn.Module):
         for name in found:
             if name in data.inputs or name in data.stated:
                 raise BadInput(
-                    f"`{name}` was grounded, and comes with the step",
+                    f"`{name}` is given both to `ground` and to the call",
                     caller(),
                     f"leave it out of `model.ground(...)`, or of the call: `{name}=...`",
                 )

@@ -28,7 +28,7 @@ ON_GROUND_RULES = (  # all compare keys and values of data, which a graph does n
         GROUND,
         stacked,
     ),
-    Pass("lift equal rows", "rows that are sure to be equal are computed once", GROUND, Lifting),
+    Pass("lift equal rows", "rows that are provably equal are computed once", GROUND, Lifting),
     Pass(SCAN, "a recursion is one loop, its inputs are multiplied before it", GROUND, scanned),
 )
 PASSES = (*ON_RULES, *ON_GROUND_RULES, *ON_GRAPH)

@@ -168,7 +168,7 @@ def test_a_batch_and_other_numbers_of_rows_are_refused():
     growing = model.growing(N)
     with pytest.raises(EdgewiseError, match="samples of a batch"):
         growing(**{n: t[None] for n, t in rows.items()})
-    with pytest.raises(EdgewiseError, match="differ in number"):
+    with pytest.raises(EdgewiseError, match="different numbers of new rows"):
         growing(x=rows["x"], gate=rows["gate"][:3])
     with pytest.raises(EdgewiseError, match="samples of a batch"):
         growing.take([0, 0])

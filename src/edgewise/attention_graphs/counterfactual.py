@@ -52,7 +52,9 @@ class Removed:
         except ValueError:
             numbers = ()
         if len(numbers) != COUNTS.get(kind.strip(), -1):
-            raise BadCounterfactual(f"{safe_repr(text)} names nothing to leave out", caller(), SAYS)
+            raise BadCounterfactual(
+                f"{safe_repr(text)} is not a token, an edge or a head", caller(), SAYS
+            )
         return cls(kind.strip(), numbers)
 
     def __str__(self) -> str:

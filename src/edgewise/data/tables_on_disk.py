@@ -141,7 +141,7 @@ def _relation(source: object, table: str | None, work: Scratch) -> Iterator[Duck
         with open_source(source) as found:
             if not isinstance(found, DuckDB):
                 raise UnreadableSource(
-                    f"{found.name} is not read by DuckDB",
+                    f"DuckDB does not read {found.name}",
                     caller(),
                     "write its table to a file of Parquet, or read it into memory: `data.read`",
                 )
@@ -155,7 +155,9 @@ def _relation(source: object, table: str | None, work: Scratch) -> Iterator[Duck
         raise refused(problem, "the table", work.memory) from None
     if before != _stamp(source):
         raise UnreadableSource(
-            f"`{source}` changed while it was read", caller(), "read it again, when it is written"
+            f"`{source}` changed while it was read",
+            caller(),
+            "read it again once writing has ended",
         )
 
 
@@ -329,7 +331,7 @@ class _Copy:
                 raise DuplicateRows(
                     f"the table has the key {tuple(key)} twice",
                     caller(),
-                    'say what more mean: `duplicates="once"`, `"count"`, or `"sum"` of values',
+                    'combine them: `duplicates="once"`, `"count"`, or `"sum"` of values',
                 )
             last = some[-1:]
 

@@ -73,7 +73,7 @@ def on_mesh(
     """`edgewise.attention` with a mesh: what ranks cannot share is refused on all of them."""
     mesh, shards = place
     if mesh is None:
-        raise BadMesh("`shards` are those of a mesh", caller(), "give `mesh=` as well")
+        raise BadMesh("`shards` needs `mesh`", caller(), "give `mesh=` as well")
     request, failure = RankOptions(), None
     try:
         request = _request(shards, options, terms, lengths)
@@ -318,7 +318,7 @@ def _check(
     arguments.check_dropout(options.dropout)
     if home.ranks != ranks.count:
         raise BadShards(
-            f"the shards are of {home.ranks} ranks, the mesh has {ranks.count}",
+            f"the shards are for {home.ranks} ranks, the mesh has {ranks.count}",
             caller(),
             f"write `Shards({home.n}, {ranks.count})`",
         )

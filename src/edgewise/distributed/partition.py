@@ -37,7 +37,7 @@ def partition_of(
         return torch.from_numpy(_contiguous(nodes, ranks))
     if edges is None:
         raise BadShards(
-            "METIS cuts a graph, and there are no edges",
+            "METIS partitions a graph by its edges, of which there are none",
             caller(),
             'give pairs of nodes, a (2, e) tensor, or cut by number: "contiguous"',
         )

@@ -242,9 +242,9 @@ class RankModel(torch.nn.Module):
         model = self.model
         if home.ranks != ranks.count or home.count(ranks.rank) != rows:
             raise BadShards(
-                f"rank {ranks.rank} of {ranks.count} has {rows} tokens, not as {home} says",
+                f"rank {ranks.rank} of {ranks.count} has {rows} tokens, which {home} contradicts",
                 caller(),
-                "give `shards=` as the ranks have them: `Shards(tokens, ranks)`",
+                "give the `shards=` that the ranks have: `Shards(tokens, ranks)`",
             )
         try:
             axes = token_axes(step, inputs)
@@ -354,12 +354,12 @@ def token_axes(step: Step, inputs: Mapping[str, Any]) -> AppendedAxes:
 def _check_attention(step: AttentionStep) -> None:
     place, tree = step.rule.place, step.tree
     if step.edge_bias or step.edge_scale:
-        raise CannotGrow("a score reads numbers of pairs", place, "")
+        raise CannotGrow("a score reads a value for each pair", place, "")
     if tree is not None and not _adds(tree.tree) and step.biases:
         raise CannotGrow("a score does not add to the dot product, and keys have biases", place, "")
     both = {step.node.query, step.node.key}
     if any(both <= set(side.names) for side in step.biases):
-        raise CannotGrow("a bias is of pairs of tokens", place, "")
+        raise CannotGrow("a bias has a value for each pair of tokens", place, "")
 
 
 def on_mesh(model: Model, mesh: DeviceMesh, *, shards: Shards | None = None) -> RankModel:

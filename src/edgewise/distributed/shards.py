@@ -48,9 +48,9 @@ class Shards:
         integer(self.step, "step", 1)
         if self.paired + (self.step > 1) + bool(self.cuts) > 1:
             raise BadShards(
-                "shards are `paired`, in the order of a `step` or have `cuts`, one of these",
+                "`paired`, `step` and `cuts` exclude one another",
                 caller(),
-                "leave out the others",
+                "give one of them",
             )
         if self.cuts:
             self._check_cuts()
@@ -62,8 +62,8 @@ class Shards:
             raise BadShards(
                 f"`cuts` is {short_repr(self.cuts)}, of {self.n} tokens for {self.ranks} ranks",
                 caller(),
-                f"give {self.ranks - 1} tokens from 0 to {self.n} that ascend: those at which the "
-                "next rank begins",
+                f"give {self.ranks - 1} ascending numbers from 0 to {self.n}: the first token of "
+                "each further rank",
             )
         object.__setattr__(self, "cuts", tuple(ends[1:-1]))
 
@@ -96,7 +96,7 @@ class Shards:
         """
         if not 0 <= rank < self.ranks:
             raise BadShards(
-                f"there is no rank {rank} among {self.ranks}",
+                f"there is no rank {rank}: there are {self.ranks} ranks",
                 caller(),
                 f"ranks count from 0 to {self.ranks - 1}",
             )
@@ -130,9 +130,9 @@ class Shards:
             )
         if x.shape[dim] != self.n:
             raise BadShards(
-                f"axis {dim} has {x.shape[dim]} tokens, the shards are of {self.n}",
+                f"axis {dim} has {x.shape[dim]} tokens, the shards cover {self.n}",
                 caller(),
-                "give a tensor with all tokens, or shards of as many",
+                "give a tensor with all tokens, or shards of that many",
             )
         mine = self.tokens(rank)
         if len(mine.start) == 1:

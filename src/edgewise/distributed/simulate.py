@@ -241,8 +241,7 @@ def _home(tokens: int | None, ranks: int | None, shards: Shards | None) -> Shard
         return Shards(integer(tokens, "tokens"), integer(ranks, "ranks", 1))
     if tokens not in (None, shards.n) or ranks not in (None, shards.ranks):
         raise BadShards(
-            f"the shards are of {shards.n} tokens on {shards.ranks} ranks, not of {tokens} on "
-            f"{ranks}",
+            f"the shards cover {shards.n} tokens on {shards.ranks} ranks, not {tokens} on {ranks}",
             caller(),
             "leave out `tokens=` and `ranks=`",
         )

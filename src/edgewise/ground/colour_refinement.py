@@ -1,4 +1,4 @@
-"""Lifting: rows that are sure to be equal are one class, and a class is computed once.
+"""Lifting: rows that are provably equal are one class, and a class is computed once.
 
 Colour refinement over ground rules: a data row has the colour of its value, a head that of the
 rows, weights and numbers its groundings read. Gradients stay exact, because every reader of a row

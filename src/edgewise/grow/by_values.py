@@ -98,7 +98,9 @@ class GrowingByValues(Growing):
             if side.found is None and side.growing.length != rows:
                 new = f"{self.cache.rows} and {side.growing.length - self.length}"
                 raise BadAppend(
-                    f"the new rows differ in number ({new})", caller(), "give one number"
+                    f"the inputs have different numbers of new rows ({new})",
+                    caller(),
+                    "give as many of each",
                 )
         longer = lengthened(inputs, axes, rows)
         every, _ = self.model._resolved(self._grounded, self._fixed | longer)
@@ -110,7 +112,7 @@ class GrowingByValues(Growing):
         return math.inf  # a value may choose whatever comes later
 
     def take(self, samples: Tensor | Sequence[int]) -> Never:
-        raise CannotGrow("samples of a batch may hold under other conditions", caller(), ALONE)
+        raise CannotGrow("conditions may differ between the samples of a batch", caller(), ALONE)
 
 
 class ConditionRows:
@@ -135,7 +137,9 @@ class ConditionRows:
             growing.crop(length)
         new = growing(**own)
         if growing._batched or any(growing._history.axes.values()):
-            raise CannotGrow("samples of a batch may hold under other conditions", caller(), ALONE)
+            raise CannotGrow(
+                "conditions may differ between the samples of a batch", caller(), ALONE
+            )
         if not isinstance(new, Tensor):
             raise refusal(f"`{output.relation[1:]}` is not on dense axes", None)
         axis = growing._axes[output.relation]

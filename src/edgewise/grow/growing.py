@@ -245,7 +245,8 @@ class Growing:
             if shapes[0] != shapes[1] or values.dtype != every.dtype:
                 raise _unlike(name, values, every)
         if len(counts) != 1:
-            raise BadAppend("the new rows differ in number", caller(), "give one number")
+            what = "the inputs have different numbers of new rows"
+            raise BadAppend(what, caller(), "give as many of each")
         return int(counts.pop())
 
     def _again(
@@ -299,18 +300,21 @@ class Growing:
         sources = step.executable.sources
         if not inputs or (self._names and set(inputs) != set(self._names)):
             wanted = " and ".join(f"`{n}`" for n in self._names or self.model.inputs)
-            raise BadAppend("the inputs that grow change", caller(), f"give {wanted} at every call")
+            raise BadAppend(
+                "earlier rows had other inputs", caller(), f"give {wanted} at every call"
+            )
         lengths = {name: sources[name].index.length(0) for name in inputs}
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-            raise BadAppend(f"the new rows differ in number ({shown})", caller(), "give one number")
+            what = f"the inputs have different numbers of new rows ({shown})"
+            raise BadAppend(what, caller(), "give as many of each")
         rows = next(iter(lengths.values()))
         if not rows:
             raise BadAppend("there are no rows to append", caller(), "give at least one")
         batch = max(sources[name].batch for name in inputs)
         if self._batch not in (None, batch):
             raise BadAppend(
-                f"the batch has {counted(batch, 'sample')} and had {self._batch}",
+                f"the batch has {counted(batch, 'sample')}, earlier rows had {self._batch}",
                 caller(),
                 "continue with some of the samples by `growing.take(samples)`",
             )

@@ -65,7 +65,7 @@ class rows:
         of_pandas = all(hasattr(index, "equals") for index in indices)
         if of_pandas and not indices[0].equals(indices[1]):
             raise BadInput(
-                "keys and values have different indices, so their rows would not meet",
+                "keys and values have different indices, so their rows do not correspond",
                 caller(),
                 "take both from one frame: `rows(frame[['a', 'b']], frame['w'])`",
             )

@@ -131,7 +131,7 @@ def keyed(name: str, keys: Tensor, values: Tensor | None, strings: Sequence[str]
             raise DuplicateFact(
                 f"`{name}` has the key {shown} twice",
                 caller(),
-                "give each key once, or say what more mean: `rows(keys, duplicates='count')`, "
+                "give each key once, or combine them: `rows(keys, duplicates='count')`, "
                 "`rows(keys, values, duplicates='sum')`",
             )
         index = index.take(order)

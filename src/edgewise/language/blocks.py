@@ -171,7 +171,7 @@ def _refuse_stack(stack: nodes.Stack, names: set[str]) -> None:
         raise BadBlock(
             f"two stacks are named `{stack.name}`, so their relations and weights would be one",
             stack.place,
-            'name them apart: `repeat(block, 2, name="decoder")`',
+            'give them different names: `repeat(block, 2, name="decoder")`',
         )
     if stack.count > MAX_COPIES:
         raise BadBlock(

@@ -165,7 +165,9 @@ def tensor_function(function: Any) -> BadOperator:
             "a tensor in a rule is a weight, `W[tensor].fixed()`; so is a layer, "
             "`R.a(V.X)[64, 32]`; any module applies as `F.call(module)(R.a(V.X))`"
         )
-    return BadOperator(f"torch's `{name}` takes tensors, and an atom is none yet", caller(), help)
+    return BadOperator(
+        f"torch's `{name}` takes tensors, and an atom has no value yet", caller(), help
+    )
 
 
 def conditions_joined(place: Place) -> BadOperator:
@@ -292,7 +294,7 @@ def comparison(left: Any, sign: str, right: Any) -> nodes.ValueComparison:
     """The condition `left sign right` on values."""
     place = caller()
     if any(isinstance(side, Real) and math.isnan(side) for side in (left, right)):
-        raise BadBody("nothing compares with NaN", place, "give a number")
+        raise BadBody("a comparison with NaN never holds", place, "give a number")
     if isinstance(right, list | tuple):
         raise BadBody(
             f"`{sign}` compares two values, and a tuple is not one",

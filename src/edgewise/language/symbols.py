@@ -14,14 +14,14 @@ class Namespace:
 
     def __setattr__(self, name: str, value: object) -> None:
         raise operators.BadOperator(
-            f"`{self!r}.{name}` is a name, which `=` would change for every rule",
+            f"`{self!r}.{name}` cannot be assigned: it would change in every rule",
             caller(),
             "a rule is `head <= body`, a fact with a value `R.h(1)[0.5]`",
         )
 
     def __call__(self, name: object, *_: object) -> Any:
         raise UnknownSpecial(
-            f"`{self!r}` holds names and is no function",
+            f"`{self!r}` is a namespace, not a function",
             caller(),
             f"write `{self!r}.name`, or `{self!r}[{safe_repr(name)}]`"
             if isinstance(name, str) and self not in (C, F)

@@ -120,19 +120,19 @@ class Comparable:
 
     def __truediv__(self, other: Any) -> Any:
         raise operators.BadOperator(
-            "keys are integers, which `/` does not divide",
+            "keys are integers and have no `/`",
             caller(),
             "write `//`, which rounds down",
         )
 
     def __pow__(self, other: Any) -> Any:
         raise operators.BadOperator(
-            "`**` does not compute keys", caller(), "write a product: `V.I * V.I`"
+            "keys have no power operator", caller(), "write a product: `V.I * V.I`"
         )
 
     def __xor__(self, other: Any) -> Any:
         raise operators.BadOperator(
-            "bits of keys are not computed",
+            "keys have no bitwise operators",
             caller(),
             "write arithmetic: `V.I // 2`, `V.I % 2 == 0`, `2 * V.I`; or a pattern, "
             "`graphs.where(lambda i, j: (i ^ j) == 1)(V.I, V.J)`",

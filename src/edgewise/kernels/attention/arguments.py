@@ -243,7 +243,7 @@ def warn_counted_once(graph: Pattern | Family[Any], edge_bias: EdgeTerm | None) 
     if odd is not None and edge_bias is None:
         place = caller()
         warning = PairsCountedOnce(
-            f"`{odd!r}` counts some pairs more than once where it was published, here once",
+            f"`{odd!r}` was published with some pairs counted more than once; here each is once",
             place,
             "give `edge_bias=graph.log_bias(n)` for the published numbers",
         )

@@ -70,7 +70,7 @@ class Recorder(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise NotRecordedError(f"`{name}` draws random numbers")
         if func._schema.is_mutable and not self._may_write(args[0]):
-            raise NotRecordedError("a tensor that was there before is written")
+            raise NotRecordedError("a tensor made before the recording is written")
         plain = name if name.startswith("_") else name.removesuffix("_")
         if name in CREATE or all(map(self._is_constant, tree_leaves((args, kwargs)))):
             return self._compute_once(func, args, kwargs)
@@ -114,7 +114,7 @@ class Recorder(TorchDispatchMode):
     def _move(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Addresses go where elements go."""
         if kwargs.get("dtype") not in (None, self.dtype):
-            raise NotRecordedError("values are turned into another precision")
+            raise NotRecordedError("values are cast to another precision")
         options = {key: value for key, value in kwargs.items() if key != "dtype"}
         places = func(*tree_map(self._shared, args), **tree_map(self._shared, options))
         found = func(*args, **kwargs)

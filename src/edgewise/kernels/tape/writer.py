@@ -190,7 +190,7 @@ class TapeWriter:
         count = int(np.prod([values.shape[d] for d in rest], dtype=np.int64))
         if not values.numel():
             if name != "sum":
-                raise NotRecordedError("an extreme of nothing")
+                raise NotRecordedError("an extreme of no values")
             return self.number(0.0).expand(shape)
         table = values.permute(*rest, *sorted(axes)).reshape(count, -1)
         if table.shape[1] == 1:

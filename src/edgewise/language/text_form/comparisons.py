@@ -55,7 +55,7 @@ def term_comparison(cursor: Cursor) -> nodes.SpecialAtom:
     place = cursor.span(first)
     if cursor.kind in COMPARED:
         raise operators.NoTruthValue(
-            "two comparisons in one", cursor.span(first), "write `0 <= I, I <= 5`"
+            "comparisons cannot be chained", cursor.span(first), "write `0 <= I, I <= 5`"
         )
     try:
         return replace(compared(left, sign, right), place=place)

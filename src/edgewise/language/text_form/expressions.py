@@ -52,7 +52,7 @@ def _compared(cursor: Cursor, first: Token, left: nodes.Expression) -> nodes.Exp
     right = expression(cursor, 0)
     if cursor.kind in COMPARED:
         raise operators.NoTruthValue(
-            "two comparisons in one", cursor.span(first), "write `a > 0.1, a < 0.5`"
+            "comparisons cannot be chained", cursor.span(first), "write `a > 0.1, a < 0.5`"
         )
     return _built(cursor, first, partial(operators.comparison, left, sign.kind, right), left, right)
 

@@ -37,8 +37,8 @@ def order_by_member(plan: Lowering) -> int:
         groups: Grouping = plan.constants[str(held.target)]
         if source is None or reader is None or groups.is_sorted or groups.padded is not None:
             continue
-        kept = [plan.constants[str(input_node(end, 1).target)] for end in (source, reader)]
-        found = _between(plan, groups, *kept)
+        placed = [plan.constants[str(input_node(end, 1).target)] for end in (source, reader)]
+        found = _between(plan, groups, *placed)
         set_args(source, (source.args[0], _placed(plan, source, found.first)))
         node.kwargs = {"index": _placed(plan, node, found.groups)}
         last = _placed(plan, reader, found.last)
