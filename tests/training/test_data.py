@@ -11,6 +11,7 @@ from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
 from edgewise.training.data.text import TextData
 from edgewise.training.data.tokens import LEARNED
+from edgewise.training.tokenizers import subwords
 
 FILMS = [
     {"text": f"a {word} film, no. {i}", "label": label, "score": i}
@@ -126,6 +127,55 @@ def test_translations_are_columns(columns, tmp_path):
     assert corpus.texts["train"][0] == ("a dog runs.", "ein hund läuft.")
     assert corpus.text(corpus.parts["train"][0][1]) == "ein hund läuft."
     assert "test" not in corpus.parts
+
+
+@pytest.mark.parametrize("name", ["given.json", "bpe", "byte_bpe", "unigram", "words"])
+def test_a_translator_reads_a_text_as_it_read_its_data(name, tmp_path):
+    pairs = [{"en": f"A Dog  runs\tNo. {i}", "de": f"Ein Hund {i}"} for i in range(20)]
+    put_json(tmp_path / "a.jsonl", pairs)
+    subwords("byte_bpe", [repr(pairs).lower()], 300, lower=False).save(str(tmp_path / "given.json"))
+    how = {"path": "a.jsonl", "source": "en", "target": "de", "pieces": 300}
+    corpus = PairData(**how, tokenizer=name).read(tmp_path)
+    wanted = corpus.tokenizer.encode("a dog runs no. 3", add_special_tokens=False).ids
+    for text in ("A Dog  runs\tNo. 3", " a dog\u00a0runs no. 3 "):
+        assert corpus.tokenizer.encode(text, add_special_tokens=False).ids == wanted
+    texts = {source: row for (source, _), (row, _) in zip(
+        corpus.texts["train"], corpus.parts["train"], strict=True
+    )}  # fmt: skip
+    assert texts["a dog runs no. 3"] == wanted
+
+
+def labelled(tmp_path, labels):
+    put_json(tmp_path / "a.jsonl", [{"text": f"t{x}", "label": x} for x in labels * 10])
+    return LabelledData(path="a.jsonl").read(tmp_path)
+
+
+@pytest.mark.parametrize("labels", [["01", "1"], ["+1", "1"], ["٣", "3"], ["9" * 5000, "1"]])
+def test_labels_that_are_not_integers_as_printed_are_names(labels, tmp_path):
+    corpus = labelled(tmp_path, labels)
+    assert corpus.labels == sorted(labels)
+    assert {row[1][0]: row[0] for row in corpus.parts["train"]}.keys() == {2, 3}
+
+
+def numbered(path, names, rows):
+    import datasets
+
+    kinds = {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=names)}
+    made = datasets.Dataset.from_list(rows, features=datasets.Features(kinds))
+    made.to_parquet(path)
+
+
+def test_a_number_of_a_class_is_the_name_that_its_own_file_has(tmp_path):
+    rows = [{"text": "t0", "label": 0}, {"text": "t1", "label": 1}] * 5
+    numbered(tmp_path / "train.parquet", ["no", "yes"], rows)
+    numbered(tmp_path / "validation.parquet", ["yes", "no"], rows)
+    corpus = LabelledData().read(tmp_path)
+    assert corpus.labels == ["no", "yes"]
+    assert [label for label, _ in corpus.parts["train"]][:2] == [0, 1]
+    assert [label for label, _ in corpus.parts["validation"]][:2] == [1, 0]
+    (tmp_path / "validation.parquet").rename(tmp_path / "train-2.parquet")
+    with pytest.raises(EdgewiseError, match="numbers the classes of `label` otherwise than"):
+        LabelledData().read(tmp_path)
 
 
 TEXT = "One dog runs, two dogs sleep.\nNo cat is seen — not one!\n" * 30

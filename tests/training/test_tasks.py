@@ -5,7 +5,8 @@ import json
 import pytest
 from test_loop import measures, ran
 
-from edgewise import training, zoo
+from edgewise import EdgewiseError, training, zoo
+from edgewise.training import evaluation
 
 FILMS = [
     {"a": f"a {w} film", "b": f"number {i}", "label": w}
@@ -120,6 +121,46 @@ def test_a_task_from_its_data_to_its_end(task, tmp_path):
         assert run.table["objective"]["alpha"] == end.values["alpha"]
         sources, _ = zip(*recipe.data.read(tmp_path).texts["validation"], strict=True)
         assert [" ".join(text.splitlines()) for text in run.translate(list(sources))] == written
+
+
+def test_a_translator_is_evaluated_on_the_rows_that_its_training_measured(tmp_path):
+    trained = [
+        {"translation": {"en": f"{n} dogs run", "de": f"{n} hunde laufen im gras"}}
+        for n in ("two", "ten", "six")
+    ] * 8
+    rows = [*trained[:3], {"translation": {"en": "two dogs run " * 40, "de": "zwei"}}] * 2
+    rows += [{"translation": {"en": " ", "de": "leer"}}]
+    for name, some in (("train", trained), ("validation", rows)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
+    text = TASKS["translation"].replace("pairs.jsonl", ".").replace('"byte_bpe"', '"wordpiece"')
+    (tmp_path / "recipe.toml").write_text(text + TRAINING.replace("= 6", "= 60\nrate = 1e-2"))
+    (*_, end) = ran(training.load(tmp_path / "recipe.toml"), tmp_path / "run")
+    run = zoo.from_pretrained(tmp_path / "run")
+    wanted = end.values["validation bleu"]
+    found = evaluation.on_recipe(run, tmp_path / "run", tmp_path, "validation")
+    assert wanted > 1
+    assert found["bleu"] == pytest.approx(wanted)
+    written = (tmp_path / "run" / "translations.txt").read_text().split("\n")[3]
+    assert run.translate(["two dogs run " * 40], truncate=True) == [written]
+    (tmp_path / "validation.jsonl").write_text("\n".join(map(json.dumps, rows[:-1])))
+    found = evaluation.on_file(run, tmp_path / "validation.jsonl", tmp_path / "run")
+    assert found["bleu"] > 1
+
+
+def test_a_classifier_is_evaluated_on_the_labels_that_it_was_trained_on(tmp_path):
+    rows = [{"a": w["a"], "b": "x", "label": w["label"] == "fine"} for w in FILMS]
+    (tmp_path / "films.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "recipe.toml").write_text(TASKS["pairs of sentences"] + TRAINING)
+    ran(training.load(tmp_path / "recipe.toml"), tmp_path / "run")
+    run = zoo.from_pretrained(tmp_path / "run")
+    found = evaluation.on_file(run, tmp_path / "films.jsonl", tmp_path / "run")
+    assert 0 <= found["accuracy"] <= 1
+
+
+def test_a_masked_model_without_masks_is_refused(tmp_path):
+    (tmp_path / "recipe.toml").write_text(TASKS["masked"].replace("share = 0.5", "share = 0.0"))
+    with pytest.raises(EdgewiseError, match="no position is masked"):
+        training.load(tmp_path / "recipe.toml", ["training.steps=1", "training.batch=1"])
 
 
 def test_a_run_that_did_not_end_translates_by_the_first_of_several_penalties(tmp_path):

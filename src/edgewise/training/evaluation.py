@@ -14,6 +14,8 @@ from edgewise.errors import caller
 from edgewise.inputs.kinds import numbers
 from edgewise.training import recipe as recipes
 from edgewise.training.data.files import LINES, Columns, bad, read
+from edgewise.training.data.labelled import label_names
+from edgewise.training.data.pairs import PairData
 from edgewise.training.data.treebank import universal
 from edgewise.training.errors import WrongTask
 from edgewise.training.folder import RECIPE, data_folder
@@ -55,8 +57,7 @@ def on_recipe(run: Run, folder: Path, data: Path | None, part: str) -> Measures:
     if run.task == "generate":
         means["perplexity"] = math.exp(means["loss"])
     if run.task == "translate":
-        sources, targets = zip(*corpus.texts[part], strict=True)
-        means["bleu"] = _bleu(run, list(sources), list(targets))
+        means["bleu"] = recipe.objective.score(run.module, corpus, run.device, part, run.penalty)
     return means
 
 
@@ -65,6 +66,7 @@ def on_file(model: Pretrained, file: Path, folder: Path) -> Measures:
     if not file.exists():
         raise bad("there is no such file", file, "check `--file`")
     names = dict(COLUMNS)
+    data: Any = None
     if isinstance(model, Run) and (folder / RECIPE).is_file():
         data = recipes.load(folder / RECIPE).data
         names |= {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
@@ -78,8 +80,13 @@ def on_file(model: Pretrained, file: Path, folder: Path) -> Measures:
         case "classify":
             return _accuracy(model, columns, names)
         case "translate":
-            sources, targets = (columns.texts(names[side]) for side in ("source", "target"))
-            return {"bleu": _bleu(model, sources, targets)}
+            if isinstance(data, PairData):
+                rows = data.sentences(columns)
+            else:
+                sides = (columns.texts(names[side]) for side in ("source", "target"))
+                rows = list(zip(*sides, strict=True))
+            written = model.translate([source for source, _ in rows], truncate=True)
+            return {"bleu": bleu(written, [target for _, target in rows])}
     raise WrongTask(
         f"a model that gives {task} has no measure on a file of texts",
         caller(),
@@ -128,7 +135,7 @@ def _accuracy(model: Pretrained, columns: Columns, names: dict[str, str]) -> Mea
         pairs = [line.strip().partition(" ")[::2] for line in columns.texts(LINES) if line.strip()]
         labels, texts = [a for a, _ in pairs], [b for _, b in pairs]
     else:
-        labels = [str(label) for label in columns.column(names["label"])]
+        labels = label_names(columns, names["label"])
         texts = columns.texts(names["text"])
     inputs: list[Any] = list(texts)
     if names["second"]:
@@ -169,7 +176,3 @@ def _labels(model: Pretrained) -> dict[str, str]:
     """What a file may call a class → its label: the label itself, or its number."""
     labels = model.labels if isinstance(model, Run) else model.class_names
     return {str(k): str(v) for k, v in enumerate(labels)} | {str(v): str(v) for v in labels}
-
-
-def _bleu(model: Pretrained, sources: list[str], targets: list[str]) -> float:
-    return bleu(model.translate(sources, truncate=True), targets)

@@ -86,6 +86,13 @@ class Run(Pretrained):
         model: Model = self.module.program
         return model
 
+    @property
+    def penalty(self) -> float:
+        """The length penalty of translations."""
+        alpha = self.table["objective"].get("alpha", 1.0)
+        chosen: float = alpha[0] if isinstance(alpha, list) else alpha  # the run did not end
+        return chosen
+
     def to(self, device: str | torch.device) -> Self:
         self.module.to(device)
         return super().to(device)
@@ -197,10 +204,9 @@ class Run(Pretrained):
             checked_integer(most, "most", 1)
         how = {"beams": self.table["objective"].get("beams", 5) if beams is None else beams}
         start, stop = (self.table["tokens"][name] for name in ("start", "end"))
-        alpha = self.table["objective"].get("alpha", 1.0)
-        alpha = alpha[0] if isinstance(alpha, list) else alpha  # several, of a run that did not end
-        how |= {"alpha": alpha, "start": start, "stop": stop}
-        rows = [[*row, stop] for row in self.rows(texts)]
+        how |= {"alpha": self.penalty, "start": start, "stop": stop}
+        most_read = self.config.length - 1 if truncate else sys.maxsize  # as in training
+        rows = [[*row[:most_read], stop] for row in self.rows(texts)]
         found: list[str] = [""] * len(rows)
         with torch.inference_mode():
             for some, read in self._batches(rows, batch, truncate):

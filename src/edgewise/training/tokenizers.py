@@ -61,14 +61,36 @@ def words(known: Iterable[str]) -> Any:
     return made
 
 
-def pieces(lines: Iterable[str], size: int, *, lower: bool) -> Any:
-    """A byte-pair encoding of `size` tokens, learned from lines."""
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+def lines(*, lower: bool) -> Any:
+    """What a text is before it is read as a line: one space between words, lower-cased if so said.
+
+    >>> lines(lower=True).normalize_str(" A\tfine  film ")
+    'a fine film'
+    """
+    from tokenizers import Regex, normalizers
+
+    case = [normalizers.Lowercase()] if lower else []
+    spaces = [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    return normalizers.Sequence([*case, *spaces])
+
+
+def read_as_lines(tokenizer: Any, *, lower: bool) -> None:
+    """Make a tokenizer read texts as `lines` does, before its own normalizer."""
+    from tokenizers import normalizers
+
+    first, own = lines(lower=lower), tokenizer.normalizer
+    if own is None or repr(own) == repr(first):
+        tokenizer.normalizer = first
+    else:
+        tokenizer.normalizer = normalizers.Sequence([first, own])
+
+
+def pieces(texts: Iterable[str], size: int, *, lower: bool) -> Any:
+    """A byte-pair encoding of `size` tokens, learned from texts."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     made = Tokenizer(models.BPE(unk_token=SPECIAL[UNKNOWN]))
-    spaces = [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
-    case = [normalizers.Lowercase()] if lower else []
-    made.normalizer = normalizers.Sequence([*case, *spaces])
+    made.normalizer = lines(lower=lower)
     made.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
     )
@@ -76,7 +98,7 @@ def pieces(lines: Iterable[str], size: int, *, lower: bool) -> Any:
     trainer = trainers.BpeTrainer(
         vocab_size=size, special_tokens=list(SPECIAL), show_progress=False, min_frequency=2
     )
-    made.train_from_iterator(lines, trainer)
+    made.train_from_iterator(texts, trainer)
     return made
 
 

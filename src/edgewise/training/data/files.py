@@ -99,6 +99,10 @@ def concatenated(tables: list[Columns], path: Path) -> Columns:
         if set(other.values) != set(first.values):
             what = f"it has the columns {sorted(other.values)}, `{first.path.name}` has others"
             raise bad(what, other.path, "the files of one split have the same columns")
+        for name in sorted(set(first.classes) | set(other.classes)):
+            if other.classes.get(name) != first.classes.get(name):
+                what = f"it numbers the classes of `{name}` otherwise than `{first.path.name}`"
+                raise bad(what, other.path, "write the files of one split with one table of names")
     values = {name: [v for table in tables for v in table.values[name]] for name in first.values}
     return Columns(path, values, first.classes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from edgewise.training.data.tokens import (
 )
 from edgewise.training.schema import number
 from edgewise.training.tokenizers import encoded
+
+INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")  # as it is printed: 01 is another class than 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +76,7 @@ def _of_lines(table: Columns) -> Columns:
     lines = table.values[LINES]
     for at, line in enumerate(lines[:-1] if not lines[-1] else lines, start=1):
         label, _, words = line.strip().partition(" ")
-        if not (label.isascii() and label.isdigit()):
+        if not INTEGER.fullmatch(label):
             what = f"line {at} does not begin with the number of a class: {line[:40]!r}"
             raise bad(what, table.path, "write, for example, `1 a fine film`")
         labels.append(int(label))
@@ -88,7 +91,7 @@ def _labels(table: Columns, name: str) -> list[Any]:
         if not isinstance(label, int | str) or label == "":
             what = f"`{name}` in row {at:,} is {shown(label)}, not an integer or a string"
             raise bad(what, table.path, "a class is an integer or a string")
-    if all(isinstance(x, int) or x.removeprefix("-").isdecimal() for x in found):
+    if all(isinstance(x, int) or INTEGER.fullmatch(x) for x in found):
         return [int(label) for label in found]
     return [str(label) for label in found]
 
@@ -105,16 +108,21 @@ def _classes(table: Columns, name: str) -> list[str]:
 
 
 def _numbers(table: Columns, name: str, classes: list[str]) -> list[int]:
-    labels = _labels(table, name)
-    if name in table.classes and all(isinstance(label, int) for label in labels):
-        labels = [classes[x] if 0 <= x < len(classes) else x for x in labels]
     known = {label: number for number, label in enumerate(classes)}
+    labels = label_names(table, name)
     for at, label in enumerate(labels, start=1):
-        if str(label) not in known:
+        if label not in known:
             what = f"row {at:,} has class {label}, which no row of the training part has"
             help = f"the classes are {', '.join(classes[:8])}"
             raise bad(what, table.path, help)
-    return [known[str(label)] for label in labels]
+    return [known[label] for label in labels]
+
+
+def label_names(table: Columns, name: str) -> list[str]:
+    """The class of each row; a number is one of the names that its file has for classes."""
+    labels, names = _labels(table, name), table.classes.get(name, [])
+    numbered = all(isinstance(label, int) for label in labels)
+    return [names[x] if numbered and 0 <= x < len(names) else str(x) for x in labels]
 
 
 class LabelledCorpus(SentenceCorpus):

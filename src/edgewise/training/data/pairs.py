@@ -20,7 +20,7 @@ from edgewise.training.data.tokens import (
 )
 from edgewise.training.models.translation import LENGTH_FACTOR
 from edgewise.training.schema import number
-from edgewise.training.tokenizers import encoded
+from edgewise.training.tokenizers import encoded, lines, read_as_lines
 
 Sentences = list[tuple[str, str]]
 
@@ -45,12 +45,13 @@ class PairData(Splits):
 
     def read(self, folder: Path, tokenizer: Any = None) -> PairCorpus:
         """The corpus; with a `tokenizer` of a run, in its token ids."""
-        texts = {part: self._sentences(table) for part, table in self.parts(folder).items()}
+        texts = {part: self.sentences(table) for part, table in self.parts(folder).items()}
         names: dict[str, str] = {}
         if tokenizer is None or self.tokenizer not in LEARNED:
             learn = [side for pair in texts["train"] for side in pair]
             how: Any = {"pieces": self.pieces, "lower": self.lower}
             tokenizer, names = tokenizer_of(self.tokenizer, folder, learn, **how)
+            read_as_lines(tokenizer, lower=self.lower)
         tokens = {role: special_token(tokenizer, role, names) for role in ("pad", "start", "end")}
         corpus = PairCorpus(texts, tokenizer, tokens, self.longest, self.batch_tokens)
         corpus.fingerprint = fingerprint(self.tokenizer, tokenizer, repr(texts))
@@ -75,8 +76,8 @@ class PairData(Splits):
 
     def _lines(self, *files: Path) -> Columns:
         sides = [lines_of(file) for file in files]
-        for file, lines in zip(files, sides, strict=True):
-            if not any(map(str.strip, lines)):
+        for file, side in zip(files, sides, strict=True):
+            if not any(map(str.strip, side)):
                 raise bad("the file has no sentences", file, "give one on each line")
         if len(sides[0]) != len(sides[1]):
             what = f"it has {len(sides[1]):,} lines, `{files[0].name}` has {len(sides[0]):,}"
@@ -84,18 +85,17 @@ class PairData(Splits):
             raise bad(what, files[1], help)
         return Columns(files[0], dict(zip((self.source, self.target), sides, strict=True)))
 
-    def _sentences(self, table: Columns) -> Sentences:
+    def sentences(self, table: Columns) -> Sentences:
+        """The pairs of a table, as the tokenizer of the run reads them."""
         if LINES in table.values:
             what = f"a text file has no columns `{self.source}` and `{self.target}`"
             help = f"give `train.{self.source}` and `train.{self.target}`, or a file with columns"
             raise bad(what, table.path, help)
         inside = f"translation.{self.source}" in table and self.source not in table
         names = [f"translation.{n}" if inside else n for n in (self.source, self.target)]
-        sides = [[self._line(line) for line in table.texts(name)] for name in names]
+        read = lines(lower=self.lower).normalize_str
+        sides = [[read(line) for line in table.texts(name)] for name in names]
         return list(zip(*sides, strict=True))
-
-    def _line(self, line: str) -> str:
-        return " ".join((line.lower() if self.lower else line).split())
 
 
 def _there(file: Path) -> bool:

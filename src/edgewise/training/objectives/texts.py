@@ -55,6 +55,10 @@ class Masked(Objective):
     data: ClassVar = (TextData,)
     model: ClassVar = (Encoder,)
 
+    def check(self) -> Mistakes:
+        if not self.share:
+            yield "share", "no position is masked, so nothing is learned", "give 0.15"
+
     def words(self, corpus: Any) -> int:
         return int(corpus.words) + (not _has_mask(corpus))  # the last one is the mask token
 
@@ -173,6 +177,12 @@ class Translation(Objective):
         translations = self._translated(model, corpus, device, part, best)
         score = bleu(translations, _targets(corpus, part))
         return found | {"translations": translations, "test bleu": score}
+
+    def score(
+        self, model: Any, corpus: Any, device: torch.device, part: str, alpha: float
+    ) -> float:
+        """The BLEU of a part with one length penalty."""
+        return bleu(self._translated(model, corpus, device, part, alpha), _targets(corpus, part))
 
     def _translated(
         self, model: Any, corpus: Any, device: torch.device, part: str, alpha: float
