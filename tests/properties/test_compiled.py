@@ -146,7 +146,10 @@ def test_a_pass_changes_nothing_the_second_time(case):
 @settings(deadline=None, max_examples=EXAMPLES // 5)
 def test_what_is_said_about_it_is_what_it_computes(case):
     program, facts, _ = case
-    model = program.compile(nodes.Atom(program.rules[-1].head.relation), dtype=torch.float64).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EdgewiseWarning)
+        relation = nodes.Atom(program.rules[-1].head.relation)
+        model = program.compile(relation, dtype=torch.float64).eval()
     try:
         data = model.ground(facts=facts)
         values = dict(model.rows(data))

@@ -51,7 +51,8 @@ class Run(Pretrained):
 
     `module` is the model as it was trained, `step` the step of its weights. `classify`, `embed`,
     `generate`, `parse` and `translate` say so if the model is for another task;
-    a parser gives trees: `run.parse(["it rains"])[0].heads` is `[2, 0]`.
+    a parser gives trees: `run.parse(["it rains"])[0].heads` is `[2, 0]`. A translator compares
+    translations of different lengths by `run.penalty`.
 
     >>> from edgewise import training
     >>> recipe = training.load("recipe.toml")

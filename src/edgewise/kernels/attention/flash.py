@@ -23,8 +23,6 @@ aten = torch.ops.aten
 FLASH_ON_CPU = torch._scaled_dot_product_flash_attention_for_cpu
 FUSED = "ScaledDotProduct"  # of names of torch's nodes, whose gradient has none
 FLASH_WIDEST = 256  # features
-LANES = 16  # features: fewer take PyTorch's kernel for CPUs up to 1.6 times as long,
-LONG = 512  # from as many keys on, more than it takes to pad them
 SHORT = 16  # keys; with fewer and no mask, a row of NaN comes out of PyTorch as 0 on a CPU
 
 
@@ -76,9 +74,6 @@ def fused(
     if not traced:
         if mask is None and k.shape[-2] < SHORT:
             causal, mask = minding_nan(q, k, causal)
-        dv = v.shape[-1]
-        if is_narrow(q, k):
-            q, k, v = even(q, k, v, least=LANES)
         if q.is_cuda:
             q, k, v = aligned(q, k, v)
         if grouped and not (flash_sdp_enabled() or cudnn_sdp_enabled()):  # others know no groups
@@ -88,10 +83,7 @@ def fused(
         q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale,
         enable_gqa=grouped,
     )  # fmt: skip
-    if traced:
-        return out
-    out = _once(out)
-    return out if out.shape[-1] == dv else out[..., :dv]
+    return out if traced else _once(out)
 
 
 def aligned(*tensors: Tensor) -> list[Tensor]:
@@ -130,9 +122,7 @@ def flash(
     q: Tensor, k: Tensor, v: Tensor, scale: float, *, causal: bool = False, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     dv = v.shape[-1]
-    if is_narrow(q, k):
-        q, k, v = even(q, k, v, least=LANES)
-    elif not is_even(q, k, v):
+    if not is_even(q, k, v):
         q, k, v = even(q, k, v)
     if mask is None and k.shape[-2] < SHORT:
         causal, mask = minding_nan(q, k, causal)
@@ -163,9 +153,7 @@ def flash_backward(
     """The gradients of q, k and v; `saved` is (q, k, v, out, lse)."""
     q, k, v, out, lse = saved
     d, dv = q.shape[-1], v.shape[-1]
-    if is_narrow(q, k):
-        q, k, v, out, dout = even(q, k, v, out, dout, least=LANES)
-    elif not is_even(q, k, v) or not is_even(q, out, dout):
+    if not is_even(q, k, v) or not is_even(q, out, dout):
         q, k, v = even(q, k, v)
         out, dout = even(q, out, dout)[1:]
     lse = lse.contiguous()
@@ -214,15 +202,10 @@ def is_even(a: Tensor, b: Tensor, c: Tensor) -> bool:
     return width == 1 or a.stride(-1) == b.stride(-1) == c.stride(-1) == 1
 
 
-def is_narrow(q: Tensor, k: Tensor) -> bool:
-    """Whether as many features as `LANES`, zeros among them, take less time."""
-    return not q.is_cuda and 1 < q.shape[-1] < LANES and k.shape[-2] >= LONG
-
-
-def even(*tensors: Tensor, least: int = 1) -> tuple[Tensor, ...]:
+def even(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All with one number of features, padded with zeros, that lie side by side: PyTorch's kernels
     assume it, and read beyond their inputs where it is not so."""
-    widest = max(least, *(t.shape[-1] for t in tensors))
+    widest = max(t.shape[-1] for t in tensors)
     if tensors[0].is_cuda:
         widest = -(-widest // 8) * 8
     return tuple(_wide(t, widest) for t in tensors)
