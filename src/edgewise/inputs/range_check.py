@@ -12,7 +12,8 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.ground.body import SAMPLE, SAMPLES
 from edgewise.ground.index import Grid, Index, KeyOutOfRange, Keys, index_of
-from edgewise.inputs.prepare import BoundPlan, closure
+from edgewise.inputs.batched_rules import closure
+from edgewise.inputs.prepare import BoundPlan
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import Domain

@@ -24,7 +24,7 @@ from edgewise.ground.magic_sets import Needed
 from edgewise.ground.recorded import RecordedJoins
 from edgewise.ground.source import Source
 from edgewise.ground.topological import Cyclic, stages
-from edgewise.inputs.prepare import batched_relations
+from edgewise.inputs.batched_rules import batched_relations
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs, reachable
 from edgewise.language.functions import definition
