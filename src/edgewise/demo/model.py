@@ -271,9 +271,9 @@ class LongTextRun:
     finite: bool
 
 
-def long_text(length: int, seed: int = 0) -> list[str]:
+def long_text(length: int) -> list[str]:
     """`length` words of random sentences."""
-    choose = random.Random(seed)
+    choose = random.Random(0)
     return list(
         islice(chain.from_iterable(random_sentence(choose).words for _ in repeat(None)), length)
     )
@@ -282,9 +282,9 @@ def long_text(length: int, seed: int = 0) -> list[str]:
 SAME_SPEAKER = (R._speaker(V.S, V.I, V.P), R._speaker(V.S, V.J, V.P))
 
 
-def speakers(length: int, seed: int = 0) -> list[Any]:
+def speakers(length: int) -> list[Any]:
     """Who of two says each word: turns of about 24 words."""
-    choose, found, speaker = random.Random(seed), [], 0
+    choose, found, speaker = random.Random(0), [], 0
     for i in range(length):
         speaker = choose.randrange(2) if choose.random() < 1 / 12 else speaker
         found.append(R.speaker(0, i, speaker))

@@ -270,8 +270,8 @@ def speaker_panel(far: LongTextRun, spoken: LongTextRun) -> Panel:
     return Panel(inside, title="a query as a mask", title_align="left", width=WIDTH)
 
 
-def progress(losses: Iterable[float], total: int, on: Console, every: int = 20) -> Iterator[float]:
-    """Yield the losses with a progress bar; without a terminal, print every `every` steps."""
+def progress(losses: Iterable[float], total: int, on: Console) -> Iterator[float]:
+    """Yield the losses with a progress bar; without a terminal, print every 20th."""
     columns = (
         TextColumn("training"),
         BarColumn(BAR),
@@ -283,7 +283,7 @@ def progress(losses: Iterable[float], total: int, on: Console, every: int = 20) 
         task = bar.add_task("training", total=total, loss=float("nan"))
         for step, loss in enumerate(losses, 1):
             bar.update(task, advance=1, loss=loss)
-            if not on.is_terminal and (step % every == 0 or step == total):
+            if not on.is_terminal and (step % 20 == 0 or step == total):
                 on.print(f"training {step:>3}/{total}  loss {loss:.2f}")
             yield loss
 

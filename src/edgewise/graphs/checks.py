@@ -68,11 +68,11 @@ def integer(value: Any, name: str, least: int = 0, most: int = LARGEST) -> int:
     return value
 
 
-def probability(value: Any, name: str = "p") -> float:
+def probability(value: Any) -> float:
     """`value` as a float, if it is from 0 to 1."""
     if not _finite(value) or not 0 <= value <= 1:
         raise BadProbability(
-            f"`{name}` must be from 0 to 1, got {short_repr(value)}",
+            f"`p` must be from 0 to 1, got {short_repr(value)}",
             caller(),
             "for a mean of d keys among n give d / n",
         )

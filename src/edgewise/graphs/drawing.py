@@ -66,13 +66,13 @@ class MissingPackage(EdgewiseError):
     instead = 'drawing.require_package("scipy")'
 
 
-def draw_rows(rows: Rows, width: int = WIDEST) -> str:
-    """A line per query, a character per key; beyond `width` tokens, cells shaded by density."""
-    size = cell_size(max(rows.n, rows.m), width)
+def draw_rows(rows: Rows) -> str:
+    """A line per query, a character per key; beyond 64 tokens, cells shaded by density."""
+    size = cell_size(max(rows.n, rows.m), WIDEST)
     if size == 1:
         marks = np.where(rows.dense().numpy(), SHADES[-1], SHADES[0])
     else:
-        share = density_map(rows, width) / areas(rows.n, rows.m, size)
+        share = density_map(rows, WIDEST) / areas(rows.n, rows.m, size)
         # A partly filled cell gets one of the intermediate shades.
         shade = np.where(share > 0, np.clip(np.ceil(share * 3), 1, 3), 0).astype(int)
         marks = SHADES[np.where(share >= 1, len(SHADES) - 1, shade)]

@@ -15,6 +15,7 @@ ENOUGH = 1e-4
 CLOSE = 1e-3  # to 1, where Lanczos tells neighbouring eigenvalues apart too slowly
 WIDEST = 512  # bandwidth, for a banded one
 EFFORT = 500_000_000
+MOST_STEPS = 600
 CELLS = 128
 Operator = Callable[[np.ndarray], np.ndarray]
 
@@ -88,9 +89,7 @@ class Ritz:
         )
 
 
-def lanczos(
-    times: Operator, top: np.ndarray, cost: int, start: np.ndarray | None = None, most: int = 600
-) -> Ritz:
+def lanczos(times: Operator, top: np.ndarray, cost: int, start: np.ndarray | None = None) -> Ritz:
     """The largest eigenvalue orthogonal to `top`, by Lanczos' three-term recurrence.
 
     Without reorthogonalisation: the loss of orthogonality repeats Ritz values and does not change
@@ -98,7 +97,7 @@ def lanczos(
     """
     from scipy.linalg import eigh_tridiagonal
 
-    steps = int(np.clip(EFFORT // (cost + 8 * len(top)), 30, min(most, len(top) - 1)))
+    steps = int(np.clip(EFFORT // (cost + 8 * len(top)), 30, min(MOST_STEPS, len(top) - 1)))
     x = _start(top) if start is None else start
     x = x - top * (top @ x)
     x, before = x / np.linalg.norm(x), np.zeros_like(x)

@@ -126,9 +126,9 @@ class Stats:
         return f"{self.components:,}{more}"
 
 
-def shortened(code: str, most: int = 120) -> str:
-    """The code of a pattern, truncated to `most` characters."""
-    return code if len(code) <= most else code[: most - 2] + " …"
+def shortened(code: str) -> str:
+    """The code of a pattern, truncated to 120 characters."""
+    return code if len(code) <= 120 else code[:118] + " …"
 
 
 def _shares(reach: tuple[float, ...]) -> str:

@@ -56,12 +56,13 @@ class RunRecord:
         found |= {k: v for k, v in self.summary.items() if k not in UNMEASURED}
         return {k: v for k, v in found.items() if isinstance(v, int | float)}
 
-    def losses(self, by: str = "steps", name: str = "validation loss") -> Points:
-        """A loss against steps or FLOPs."""
+    def losses(self, by: str = "steps") -> Points:
+        """The validation loss against steps or FLOPs."""
         scale = self.cost.get("step_flops") if by == "flops" else 1
         if scale is None:
             return []
-        return [(row["step"] * scale, row[name]) for row in self.rows if name in row]
+        rows = [row for row in self.rows if "validation loss" in row]
+        return [(row["step"] * scale, row["validation loss"]) for row in rows]
 
 
 def read_record(path: str | Path) -> RunRecord:

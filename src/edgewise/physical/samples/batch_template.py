@@ -29,6 +29,7 @@ from edgewise.physical.samples.axes import (
 from edgewise.physical.samples.gathered_constants import Comparison, OfBatch, Same, Tuple, Unknown
 from edgewise.physical.step import Executable, RelationStep, Step
 
+ATTEMPTS = 3
 LEAST = 8  # samples that are compared: with fewer, lengths of different things are equal
 
 
@@ -88,12 +89,10 @@ def two_batches(samples: int, attempt: int) -> tuple[Ints, Ints]:
     return first, random.permutation(second)
 
 
-def template(
-    samples: int, lower: Callable[[Ints], LoweredBatch], attempts: int = 3
-) -> BatchTemplate | str:
+def template(samples: int, lower: Callable[[Ints], LoweredBatch]) -> BatchTemplate | str:
     """What `lower` makes of batches of samples, for any of them; or why there is none."""
     reason, first = "there are no samples", None
-    for attempt in range(attempts if samples else 0):
+    for attempt in range(ATTEMPTS if samples else 0):
         numbers, others = two_batches(samples, attempt)
         first = lower(numbers) if first is None else first
         try:

@@ -7,7 +7,7 @@ from edgewise import EdgewiseError, F, Program, R, V, rows
 
 EDGES = rows(torch.stack([torch.arange(40) // 4, torch.arange(40) % 10]))
 PAIRS = Program([R.h(V.X, V.Y) <= (R.a(V.X), R.a(V.Y))])
-HEARD = Program([R.h(V.I) <= (R.edge(V.I, V.J), F.relu(R.x(V.J) + R.x(V.I)))])
+ATTENDED = Program([R.h(V.I) <= (R.edge(V.I, V.J), F.relu(R.x(V.J) + R.x(V.I)))])
 SUMMED = Program([(R.h(V.I) <= (R.edge(V.I, V.J), R.x(V.J))) | [F.product]])
 
 
@@ -31,7 +31,7 @@ def test_keys_that_do_not_fit_are_not_joined(memory):
 
 
 def test_values_that_do_not_fit_are_not_computed(memory):
-    model = HEARD.compile(R.h)
+    model = ATTENDED.compile(R.h)
     x = torch.ones(10, 64)
     data = model.ground(edge=EDGES)
     memory(40 * 64 * 4)
@@ -43,7 +43,7 @@ def test_values_that_do_not_fit_are_not_computed(memory):
 
 
 def test_a_batch_and_a_precision_count(memory):
-    model = HEARD.compile(R.h).double()
+    model = ATTENDED.compile(R.h).double()
     memory(40 * 64 * 8 * 3 - 1)
     data = model.ground(edge=EDGES)
     assert model(data, x=torch.ones(2, 10, 64, dtype=torch.float64)).shape == (2, 10, 64)
