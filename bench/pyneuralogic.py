@@ -13,11 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import venv
 
 import torch
-from measure import commit, write, written
+from measure import commit, least, write, written
 from pyneuralogic_rules import WIDTH, D, encoder, gated, molecules, recurrent, xor
 
 from edgewise import F, Program, R, V, ragged, rows, training_step
@@ -53,17 +52,6 @@ def peer(section, *arguments, memory=4, limit=600):
     if run.returncode:
         return {"failed": (run.stderr.strip().splitlines() or ["killed"])[-1][:200]}
     return json.loads(run.stdout.strip().splitlines()[-1])
-
-
-def least(run, repeats):
-    """The least of several runs: process time, and time on the clock."""
-    used, passed = [], []
-    for _ in range(repeats):
-        a, b = time.process_time(), time.perf_counter()
-        run()
-        used.append(time.process_time() - a)
-        passed.append(time.perf_counter() - b)
-    return {"cpu_s": min(used), "wall_s": min(passed)}
 
 
 def trained(model, data, target, **inputs):

@@ -14,7 +14,8 @@ from edgewise.errors import EdgewiseError, caller, safe_repr, suggest
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.language import nodes
 from edgewise.language.brackets import BadWeight, dense
-from edgewise.language.program import BadDefault, Domain, Program
+from edgewise.language.defaults import BadDefault, Domain
+from edgewise.language.program import Program
 from edgewise.language.statements import applied_functions, name_weights
 from edgewise.language.statements import weights as weights_of
 from edgewise.language.terms import variables

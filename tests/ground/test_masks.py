@@ -28,6 +28,14 @@ def gradients(model, out, x):
     return [torch.zeros_like(a) if g is None else g for a, g in zip(leaves, grads, strict=True)]
 
 
+def assert_attends(model, x, inputs, mask):
+    """Values and gradients are those of a dense mask."""
+    out, expected = model(**inputs), attended(model, x, mask)
+    torch.testing.assert_close(out, expected)
+    for got, want in zip(gradients(model, out, x), gradients(model, expected, x), strict=True):
+        torch.testing.assert_close(got, want)
+
+
 @pytest.mark.parametrize("order", ["cheapest", "sorted"])
 @pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)
 def test_mask(case, order, monkeypatch):
@@ -41,11 +49,7 @@ def test_mask(case, order, monkeypatch):
     model = case.program(D).compile(R.out, seed=0, fill=0.0).double()
     x = torch.randn(N, D, dtype=torch.float64, requires_grad=True)
     inputs = {"h": x, **case.inputs(tables)}
-    out = model(**inputs)
-    expected = attended(model, x, mask)
-    torch.testing.assert_close(out, expected)
-    for got, want in zip(gradients(model, out, x), gradients(model, expected, x), strict=True):
-        torch.testing.assert_close(got, want)
+    assert_attends(model, x, inputs, mask)
     (relation,) = [
         r
         for r in model.explain(**inputs, stage="kernels").to_json()["kernels"]["relations"]
@@ -68,11 +72,7 @@ def test_mask_as_bits(case, monkeypatch):
     model = case.program(D).compile(R.out, seed=0, fill=0.0).double()
     x = torch.randn(n, D, dtype=torch.float64, requires_grad=True)
     inputs = {"h": x, **case.inputs(tables)}
-    out = model(**inputs)
-    expected = attended(model, x, mask)
-    torch.testing.assert_close(out, expected)
-    for got, want in zip(gradients(model, out, x), gradients(model, expected, x), strict=True):
-        torch.testing.assert_close(got, want)
+    assert_attends(model, x, inputs, mask)
 
 
 @pytest.mark.parametrize("bits", [False, True])

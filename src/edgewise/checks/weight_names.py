@@ -9,7 +9,7 @@ from edgewise.errors import EdgewiseError, suggest
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import Shape, matrix, show
 from edgewise.language import Program, nodes, terms
-from edgewise.language.program import Domain
+from edgewise.language.defaults import Domain
 from edgewise.language.statements import weights
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from edgewise.data import columns
+from edgewise.data.column_values import bad_column, values_of
 from edgewise.data.dataset import Dataset, Labels, as_numbers
 from edgewise.data.duplicates import combined
 from edgewise.data.errors import (
@@ -21,7 +22,7 @@ from edgewise.data.errors import (
     UnknownColumn,
     UnknownTable,
 )
-from edgewise.data.schema import Schema, ValueColumn, days, one_hot, standard, table
+from edgewise.data.schema import Schema, one_hot, table
 from edgewise.data.sources import open_source
 from edgewise.data.sources.table_source import TableSource
 from edgewise.data.sql import select
@@ -121,6 +122,15 @@ def _fetch(source: TableSource, schema: Schema) -> list[Fetched]:
     return read
 
 
+def _null(spec: table, name: str, gone: np.ndarray) -> MissingValue:
+    what = f"`{name}` of `{spec.name}` is null in {int(gone.sum()):,} of {len(gone):,} rows"
+    value = name in spec.value_columns
+    help = 'drop those rows with `nulls="drop"`'
+    return MissingValue(
+        what, spec.place, f'{help}, or give a number: `nulls={{"{name}": 0.0}}`' if value else help
+    )
+
+
 def _columns(
     relation: str, spec: table, raw: Mapping[str, Any], errors: list[EdgewiseError]
 ) -> Fetched:
@@ -139,11 +149,13 @@ def _columns(
     for name in spec.keys:
         found = columns.names(raw[name], gone[name])
         if isinstance(found, columns.Unfit):
-            errors.append(_unfit(spec, name, found, "keys are integers or strings, of one kind"))
+            errors.append(
+                bad_column(spec, name, found, "keys are integers or strings, of one kind")
+            )
         else:
             keys[name] = np.empty(count, dtype=object)
             keys[name][:] = found
-    read = [_values(spec, item, raw, gone, errors) for item in spec.values]
+    read = [values_of(spec, item, raw, gone, errors) for item in spec.values]
     values = [found for found, _ in read]
     spec = replace(spec, values=[item for _, item in read])
     labels = None
@@ -159,108 +171,6 @@ def _columns(
     if drop.any() and len(keys) == len(spec.keys):
         fetched.keep(~drop)
     return fetched
-
-
-def _values(
-    spec: table,
-    item: ValueColumn,
-    raw: Mapping[str, Any],
-    gone: Mapping[str, np.ndarray],
-    errors: list[EdgewiseError],
-) -> tuple[np.ndarray | None, ValueColumn]:
-    """The numbers of a column, and the column with what was found of it."""
-    name = item if isinstance(item, str) else item.name
-    if isinstance(item, one_hot):
-        return _one_hot(spec, item, raw[name], gone[name], errors)
-    dates = item.of if isinstance(item, standard) else item
-    if isinstance(dates, days):
-        found = columns.days(raw[name], gone[name], dates.since)
-    else:
-        found = columns.numbers(raw[name], gone[name])
-    if isinstance(found, columns.Unfit):
-        errors.append(_unfit(spec, name, found, _other_kind(name, dates, raw[name], found.row)))
-        return None, item
-    if isinstance(item, standard):
-        if item.mean is None:
-            centre, spread = _moments(found[~gone[name]])
-            item = standard(item.of, _plain(centre), _plain(spread))
-        else:
-            centre, spread = np.array(item.mean), np.array(item.deviation)
-            if centre.shape != found.shape[1:]:
-                what = f"`{name}` of `{spec.name}` has values of the shape {found.shape[1:]}"
-                help = f"give a mean and a deviation of the shape {found.shape[1:]}"
-                errors.append(BadColumn(f"{what}, its mean {centre.shape}", spec.place, help))
-                return None, item
-        found = (found - centre) / spread
-    if isinstance(spec.nulls, Mapping) and name in spec.nulls:
-        found[gone[name]] = spec.nulls[name]
-    if np.isinf(found).any():
-        row = int(np.isinf(found).reshape(len(found), -1).any(1).argmax()) + 1
-        errors.append(
-            _unfit(spec, name, columns.Unfit(row, "it is infinite"), "give finite values")
-        )
-    return found, item
-
-
-def _plain(found: np.ndarray) -> float | tuple[float, ...]:
-    return tuple(found.tolist()) if found.ndim else float(found)
-
-
-def _moments(found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and the deviation of rows, 1 where they do not differ."""
-    if not len(found) or np.isinf(found).any():
-        return np.zeros(found.shape[1:]), np.ones(found.shape[1:])
-    spread = found.std(0)
-    return found.mean(0), np.where(spread > 0, spread, 1.0)
-
-
-def _other_kind(name: str, item: str | days, column: Any, row: int) -> str:
-    """What a column is that holds no numbers, or no dates."""
-    if isinstance(item, days):
-        return 'give dates, times, or texts such as "2026-01-31"'
-    if columns.as_date(columns.listed(column)[row - 1]) is not None:
-        return f'a column of dates is a number as `days("{name}")`'
-    return f'a column of names is a vector as `one_hot("{name}")`'
-
-
-def _one_hot(
-    spec: table, item: one_hot, raw: Any, gone: np.ndarray, errors: list[EdgewiseError]
-) -> tuple[np.ndarray | None, one_hot]:
-    found = columns.names(raw, gone)
-    if isinstance(found, columns.Unfit):
-        errors.append(_unfit(spec, item.name, found, "categories are integers or strings"))
-        return None, item
-    present = [name for name in found if name is not None]
-    places = (
-        as_numbers(present)
-        if item.categories is None
-        else {name: at for at, name in enumerate(item.categories)}
-    )
-    vectors = np.zeros((len(found), len(places)))
-    for at, name in enumerate(found):
-        if name is None:
-            continue
-        if name not in places:
-            unfit = columns.Unfit(at + 1, f"{safe_repr(name)} is not one of the categories")
-            errors.append(_unfit(spec, item.name, unfit, f"they are {list(places)}"))
-            return None, item
-        vectors[at, places[name]] = 1.0
-    return vectors, one_hot(item.name, tuple(places))
-
-
-def _null(spec: table, name: str, gone: np.ndarray) -> MissingValue:
-    what = f"`{name}` of `{spec.name}` is null in {int(gone.sum()):,} of {len(gone):,} rows"
-    value = name in spec.value_columns
-    help = 'drop those rows with `nulls="drop"`'
-    return MissingValue(
-        what, spec.place, f'{help}, or give a number: `nulls={{"{name}": 0.0}}`' if value else help
-    )
-
-
-def _unfit(spec: table, name: str, found: columns.Unfit, help: str) -> BadColumn:
-    return BadColumn(
-        f"`{name}` of `{spec.name}`, row {found.row:,}: {found.what}", spec.place, help
-    )
 
 
 def _dataset(schema: Schema, fetched: list[Fetched], dtype: torch.dtype) -> Dataset:
@@ -332,13 +242,13 @@ def _keys(
             keys[at] = [known.get(value, -1) for value in column]
         elif column and isinstance(column[0], str):
             unfit = columns.Unfit(1, f"{safe_repr(column[0])} is not an integer")
-            errors.append(_unfit(one.spec, name, unfit, "give its type a name, not `int`"))
+            errors.append(bad_column(one.spec, name, unfit, "give its type a name, not `int`"))
             return None
         else:
             far = next((i for i, value in enumerate(column) if abs(value) > LARGEST), None)
             if far is not None:
                 unfit = columns.Unfit(far + 1, f"{column[far]} is too large")
-                errors.append(_unfit(one.spec, name, unfit, "give its type a name, not `int`"))
+                errors.append(bad_column(one.spec, name, unfit, "give its type a name, not `int`"))
                 return None
             keys[at] = column
             continue
@@ -412,6 +322,6 @@ def _label_values(
     if isinstance(found, columns.Unfit) or found.ndim > 1:
         unfit = found if isinstance(found, columns.Unfit) else columns.Unfit(1, "it is a list")
         help = "labels are numbers or names of classes"
-        errors.append(_unfit(one.spec, str(one.spec.label), unfit, help))
+        errors.append(bad_column(one.spec, str(one.spec.label), unfit, help))
         return None, np.zeros(len(present))
     return None, found

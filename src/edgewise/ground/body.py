@@ -11,7 +11,7 @@ from typing import Any
 from edgewise.ground.index import Grid, Index
 from edgewise.ground.key_ranges import Comparison, KeyRange, comparisons, key_range
 from edgewise.language import nodes
-from edgewise.language.program import Domain
+from edgewise.language.defaults import Domain
 from edgewise.language.specials import computes
 from edgewise.language.statements import assigned_variables, atoms, remembered, weights
 from edgewise.language.terms import variables

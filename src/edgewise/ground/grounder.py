@@ -54,7 +54,7 @@ from edgewise.ground.recorded import RecordedJoins
 from edgewise.ground.reduce import Reduced, reduced
 from edgewise.ground.steps import steps_of
 from edgewise.language import nodes
-from edgewise.language.program import Domain, members
+from edgewise.language.defaults import Domain, members
 from edgewise.language.statements import remembered
 from edgewise.language.terms import variables
 from edgewise.layouts.ragged import Segments, segments

@@ -21,8 +21,8 @@ from edgewise.ground.groups import Lookups
 from edgewise.ground.index import Grid, Index, Keys, distinct_rows, locate, rows_of
 from edgewise.ground.join import Bindings, Budget, OverBudget, join
 from edgewise.language import nodes
+from edgewise.language.defaults import Domain
 from edgewise.language.dependencies import components, needs, reachable
-from edgewise.language.program import Domain
 from edgewise.language.terms import variables
 
 SMALL = 1 << 16  # rows of a relation that are indexed at once

@@ -15,8 +15,8 @@ from edgewise.ground.index import Grid, Index, KeyOutOfRange, Keys, index_of
 from edgewise.inputs.batched_rules import closure
 from edgewise.inputs.prepare import BoundPlan
 from edgewise.language import nodes
+from edgewise.language.defaults import Domain
 from edgewise.language.dependencies import components, needs
-from edgewise.language.program import Domain
 from edgewise.language.statements import atoms, remembered, weights
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Plan

@@ -10,18 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgewise.errors import (
-    EdgewiseError,
     EdgewiseWarning,
     caller,
     checks_options,
     named,
-    safe_repr,
 )
-from edgewise.functions import Law
-from edgewise.language import blocks, functions, nodes, operators, printer, selections, terms
+from edgewise.language import (
+    blocks,
+    defaults,
+    nodes,
+    operators,
+    printer,
+    selections,
+)
 from edgewise.language.blocks import merged
+from edgewise.language.defaults import BadDefault, Domain
 from edgewise.language.statements import flatten
-from edgewise.language.symbols import F
 from edgewise.language.text_form.html import to_html
 from edgewise.language.text_form.parser import parse
 from edgewise.language.text_form.printer import to_text
@@ -42,16 +46,6 @@ FactLike: TypeAlias = nodes.Atom | nodes.Fact
 RuleLike: TypeAlias = "nodes.Statement | nodes.Atom | Program | Iterable[RuleLike]"
 
 
-class BadDefault(EdgewiseError):
-    """A program's defaults are an aggregation, a number of rounds and the domains of variables."""
-
-    code = "bad-default"
-    example = "Program([R.h(V.X) <= R.a(V.X, V.Y)], aggregation=F.avg)"
-    instead = "Program([R.h(V.X) <= R.a(V.X, V.Y)], aggregation=F.avg_agg)"
-
-
-Domain = int | tuple[nodes.Constant, ...]
-
 TRACED = "a model is a module: `torch.compile(program.compile(R.out), {})`"
 INSTEAD = {
     **{name: TRACED.format(f"{name}=...") for name in ("mode", "backend", "dynamic", "fullgraph")},
@@ -59,10 +53,6 @@ INSTEAD = {
     "requires_grad": "freeze the model: `program.compile(R.out).requires_grad_(False)`",
     "outputs": "name the output first: `program.compile([R.out, R.memory])`",
 }
-
-
-def members(domain: Domain) -> Sequence[nodes.Constant]:
-    return range(domain) if isinstance(domain, int) else domain
 
 
 def _stage(name: str) -> Any:
@@ -97,13 +87,13 @@ class Program:
         domains: Mapping[nodes.Variable, DomainLike] | Mapping[str, DomainLike] | None = None,
         rounds: int | None = None,
     ) -> None:
-        own = _domains({} if domains is None else domains)
+        own = defaults.domains_of({} if domains is None else domains)
         items = rules if isinstance(rules, list | tuple) else [rules]
         items, every = merged(items, dict(own))
         object.__setattr__(self, "statements", flatten(items))
-        object.__setattr__(self, "aggregation", _aggregation(aggregation))
+        object.__setattr__(self, "aggregation", defaults.aggregation_of(aggregation))
         object.__setattr__(self, "domains", tuple(sorted(every.items())))
-        object.__setattr__(self, "rounds", _rounds(rounds))
+        object.__setattr__(self, "rounds", defaults.rounds_of(rounds))
 
     def __bool__(self) -> bool:
         raise operators.no_truth_value(self)
@@ -367,55 +357,3 @@ class Program:
 
 def _differ(a: Any, b: Any) -> bool:
     return a is not None and b is not None and a != b
-
-
-def _aggregation(chosen: Any) -> nodes.Function:
-    if chosen is None:
-        return F.sum_agg
-    if (
-        not isinstance(chosen, nodes.Function)
-        or functions.kind(chosen) != functions.AGGREGATION
-        or Law.NORMALISES in functions.definition(chosen)
-    ):
-        raise BadDefault(
-            f"`{safe_repr(chosen)}` cannot be the default aggregation",
-            caller(),
-            "use one that ends in `_agg`, such as `aggregation=F.avg_agg`",
-        )
-    return functions.listed(chosen)[0]
-
-
-def _rounds(chosen: Any) -> int | None:
-    if chosen is not None and (
-        not isinstance(chosen, int) or isinstance(chosen, bool) or chosen < 1
-    ):
-        raise BadDefault(
-            f"`rounds={safe_repr(chosen)}` is not a number of rounds",
-            caller(),
-            "write a positive integer",
-        )
-    return chosen
-
-
-def _domains(chosen: Mapping[Any, Any]) -> tuple[tuple[str, Domain], ...]:
-    place = caller()
-    if not isinstance(chosen, Mapping):
-        raise BadDefault(
-            f"domains are a mapping, got {type(chosen).__name__}",
-            place,
-            "write `domains={V.H: 8}`",
-        )
-    found: dict[str, Domain] = {}
-    for variable, values in chosen.items():
-        name = variable.name if isinstance(variable, nodes.Variable) else variable
-        is_size = isinstance(values, int) and not isinstance(values, bool) and 0 < values < 1 << 63
-        listed = isinstance(values, list | tuple | range) and len(values) > 0
-        open_ = listed and any(isinstance(v, nodes.Variable) for v in values)
-        if not isinstance(name, str) or not (is_size or listed) or open_:
-            raise BadDefault(
-                f"`{safe_repr(variable)}: {safe_repr(values)}` is not a domain",
-                place,
-                "write `domains={V.H: 8}` for 0..7, or a list of constants",
-            )
-        found[name] = values if is_size else tuple(dict.fromkeys(terms.checked(values, place)))  # type: ignore[arg-type]
-    return tuple(sorted(found.items()))

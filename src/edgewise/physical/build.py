@@ -26,9 +26,9 @@ from edgewise.ground.source import Source
 from edgewise.ground.topological import Cyclic, stages
 from edgewise.inputs.batched_rules import batched_relations
 from edgewise.language import nodes
+from edgewise.language.defaults import Domain
 from edgewise.language.dependencies import components, needs, reachable
 from edgewise.language.functions import definition
-from edgewise.language.program import Domain
 from edgewise.language.statements import remembered
 from edgewise.physical.attention.grounding import attention_step
 from edgewise.physical.attention.relational import RelationalStep

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from edgewise.language import nodes
-from edgewise.language.program import Domain
+from edgewise.language.defaults import Domain
 from edgewise.plan.mask import Mask, map_conditions
 from edgewise.plan.relational import RelationalAttention, rewrite_relational
 from edgewise.scores.nodes import Node

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from edgewise.errors import caller
 from edgewise.language import nodes
-from edgewise.language.program import Domain, Program, members
+from edgewise.language.defaults import Domain, members
+from edgewise.language.program import Program
 from edgewise.language.statements import aggregation_of, atoms, name_weights, weights
 from edgewise.language.terms import variables
 from edgewise.plan.score import is_softmax

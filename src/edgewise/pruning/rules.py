@@ -16,7 +16,8 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.language import nodes
-from edgewise.language.program import Domain, Program
+from edgewise.language.defaults import Domain
+from edgewise.language.program import Program
 from edgewise.language.statements import (
     aggregation_of,
     atoms,

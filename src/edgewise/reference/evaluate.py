@@ -15,9 +15,9 @@ from edgewise.errors import EdgewiseError
 from edgewise.functions import Law
 from edgewise.functions.values import canonical, product
 from edgewise.language import functions, nodes
+from edgewise.language.defaults import members
 from edgewise.language.dependencies import components, needs
 from edgewise.language.functions import arguments, definition
-from edgewise.language.program import members
 from edgewise.language.statements import SUM, aggregation_of, atoms, combination
 from edgewise.reference.arithmetic import evaluated
 from edgewise.reference.ground import RuleGroundings

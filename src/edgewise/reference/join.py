@@ -7,7 +7,7 @@ from functools import cached_property
 
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.language import nodes
-from edgewise.language.program import Domain, members
+from edgewise.language.defaults import Domain, members
 from edgewise.language.specials import computes
 from edgewise.language.statements import assigned_variables, atoms, weights
 from edgewise.language.terms import order, variables

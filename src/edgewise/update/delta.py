@@ -14,7 +14,7 @@ from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Keys, distinct_rows
 from edgewise.ground.join import distinct
 from edgewise.language import nodes
-from edgewise.language.program import Domain
+from edgewise.language.defaults import Domain
 from edgewise.language.statements import atoms
 from edgewise.language.terms import variables
 from edgewise.update.tables import Change, Table

@@ -7,7 +7,6 @@ one call, so that the pairs computed are those of real rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -114,30 +113,18 @@ def attend_runs(
     dropout: float,
 ) -> Tensor:
     """The rows of every run by themselves; what is not there is 0."""
-    parts = list(_parts(q, k, v, runs, keys, bias, graph, dropout))
-    return torch.cat(parts) if len(parts) > 1 else parts[0]
-
-
-def _parts(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    runs: list[SampleRun],
-    keys: Tensor,
-    bias: Tensor | None,
-    graph: Any,
-    dropout: float,
-) -> Iterator[Tensor]:
+    parts = []
     n, heads, width = q.shape[2], q.shape[1], v.shape[3]
     for run in runs:
         if not run.pairs:
-            yield q.new_zeros(run.samples, heads, n, width)
+            parts.append(q.new_zeros(run.samples, heads, n, width))
             continue
         rows = [x.narrow(0, run.first, run.samples) for x in (q, k, v)]
         spans = (run.queries, run.keys, run.keys)
         ours = [x[:, :, s:e] for x, (s, e) in zip(rows, spans, strict=True)]
         out = _attend(ours[0], ours[1], ours[2], graph, _mask(run, keys, bias), dropout)
-        yield pad(out, (0, 0, run.queries[0], n - run.queries[1]))
+        parts.append(pad(out, (0, 0, run.queries[0], n - run.queries[1])))
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 def _mask(run: SampleRun, keys: Tensor, bias: Tensor | None) -> Tensor | None:
