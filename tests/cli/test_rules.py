@@ -127,6 +127,8 @@ def test_what_no_other_rule_reads_is_explained(files, tmp_path, capsys):
         (["solve", "{rules}", "far(a), far(b)"], "not-an-atom"),
         (["solve", "{rules}", "near(a)", "--facts", "{facts}"], "not-derivable"),
         (["solve", "{rules}", "--facts", "{rules}"], "not-facts"),
+        (["solve", "{rules}", "--facts", "roads.csv"], "not-facts"),
+        (["check", "model.py"], "not-rules"),
         (["explain", "{rules}", "near"], "unknown-output"),
         (["explain", "{facts}"], "unknown-output"),
         (["explain", "{rules}", "far", "--stage", "code"], None),

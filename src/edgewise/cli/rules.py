@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgewise.errors import EdgewiseError, Span
+from edgewise.errors import EdgewiseError, Span, caller
 
 if TYPE_CHECKING:
     from edgewise.language import Program
@@ -36,6 +36,21 @@ Path("data.rules").write_text("edge(a, b).")
 facts_of([Path("data.rules")])"""
 
 
+class NotRules(EdgewiseError):
+    """The verbs about rules read the text form, which runs no code."""
+
+    code = "not-rules"
+    example = """\
+from pathlib import Path
+from edgewise.cli.rules import program_of
+program_of(Path("model.py"))"""
+    instead = """\
+from pathlib import Path
+from edgewise.cli.rules import program_of
+Path("model.rules").write_text(Program([R.h(V.X) <= R.x(V.X)]).text())
+program_of(Path("model.rules"))"""
+
+
 class NotAnAtom(EdgewiseError):
     """The command takes atoms as the text form writes them, each as one argument."""
 
@@ -48,9 +63,18 @@ from edgewise.cli.rules import atom_of
 atom_of("h(1)")"""
 
 
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".db", ".sqlite", ".duckdb")
+
+
 def program_of(path: Path) -> Program:
     from edgewise.language import Program
 
+    if path.suffix == ".py":
+        raise NotRules(
+            f"`{path}` is Python",
+            caller(),
+            "run it by Python; `program.text()` is what a file holds",
+        )
     return Program.load(str(path))
 
 
@@ -76,6 +100,12 @@ def facts_of(paths: list[Path] | None) -> list[Atom]:
     """The facts of all files."""
     found: list[Atom] = []
     for path in paths or []:
+        if path.suffix.lower() in TABLES:
+            raise NotFacts(
+                f"`{path}` is a table", caller(),
+                "write its rows as facts, `edge(a, b).`; a model in Python reads tables by "
+                "`edgewise.data.read`",
+            )  # fmt: skip
         program = program_of(path)
         if program.rules:
             rule = program.rules[0]

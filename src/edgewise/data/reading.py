@@ -256,8 +256,8 @@ def _keys(
         if lost.any() and one.spec.dangling == "refuse":
             example = column[int(lost.argmax())]
             what = (
-                f"`{name}` of `{one.spec.name}` refers to {safe_repr(example)}, which is not a "
-                f"`{kind}` ({counted(int(lost.sum()), 'such row')})"
+                f"`{name}` of `{one.spec.name}` refers to {safe_repr(example)}, which "
+                f"`{kind}` does not hold ({counted(int(lost.sum()), 'such row')})"
             )
             errors.append(
                 DanglingReference(what, one.spec.place, 'drop such rows with `dangling="drop"`')

@@ -76,7 +76,9 @@ def _files(path: Path) -> list[Path]:
             )
         return found
     if not path.exists():
-        raise UnreadableSource(f"there is no `{path}`", caller(), "give the path of a file")
+        raise UnreadableSource(
+            f"there is no `{path}`", caller(), "give the path of a file or of a folder"
+        )
     if path.suffix.lower() not in FORMATS:
         raise UnreadableSource(
             f"`{path}` is neither a database nor a table",
