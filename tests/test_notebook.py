@@ -7,7 +7,7 @@ import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 
-from edgewise import EdgewiseError, F, Program, R, V, attention_graph, data, ragged, rows
+from edgewise import EdgewiseError, F, Program, R, V, attention_graph, data, graphs, ragged, rows
 from edgewise.graphs import causal, documents, from_edges, full, global_tokens, per_head, window
 
 RULES = [
@@ -151,3 +151,26 @@ def test_inputs_are_not_shown_as_walls_of_numbers():
     assert repr(rows([("a", "b"), ("b", "b")], [0.5, 2.0])) == (
         "<rows: 2 keys of 2 terms, 2 strings, values (2,)>"
     )
+
+
+def test_an_error_names_the_cell_of_its_place(capsys):
+    shell = InteractiveShell.instance()
+    try:
+        shell.run_cell("from edgewise import R, V", store_history=True)
+        shell.run_cell("R.x(V.I) ** 2", store_history=True)
+    finally:
+        InteractiveShell.clear_instance()
+    assert "--> Cell In[2]:1:1" in capsys.readouterr().out
+
+
+def test_a_predicate_has_the_name_of_its_function():
+    assert repr(graphs.where(lambda i, j: i > j)) == "where(<lambda>)"
+
+
+def test_answers_are_a_table_and_a_dict():
+    solution = Program(RULES).solve([R.x(i)[[1.0, i]] for i in range(30)] + [R.edge(0, 1)], seed=0)
+    answers = solution[R.x(V.I)]
+    ElementTree.fromstring(answers._repr_html_())
+    assert "[1, 29]" not in answers._repr_html_()
+    assert "30 atoms" in answers._repr_html_()
+    assert dict(answers) == answers

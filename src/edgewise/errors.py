@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
 from types import CodeType
-from typing import ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -200,7 +200,7 @@ class EdgewiseError(Diagnostic):
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows: the error, and of the traceback how to see it."""
-        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        shell = notebook()
         if shell is not None and shell.InteractiveTB.mode == "Verbose":
             tb = shell.InteractiveTB
             return list(tb.structured_traceback(type(self), self, self.__traceback__))
@@ -307,7 +307,7 @@ def render(kind: str, code: str, message: str, span: Span | None, help: str) -> 
     """
     lines = [f"{kind}[{code}]: {message}"]
     if span is not None:
-        lines.append(f"  --> {span.file}:{span.line}:{span.column}")
+        lines.append(f"  --> {_shown_file(span.file)}:{span.line}:{span.column}")
         if span.text:
             number = f"{span.line:<2} "
             gutter = " " * len(number)
@@ -317,6 +317,18 @@ def render(kind: str, code: str, message: str, span: Span | None, help: str) -> 
     if help:
         lines.append(f"help: {help}")
     return "\n".join(lines)
+
+
+def _shown_file(name: str) -> str:
+    """A file; a cell of a notebook by its number, not by the file that IPython makes of it."""
+    shell = notebook()
+    cell = shell.compile.format_code_name(name) if shell is not None else None
+    return " ".join(cell) if cell else name
+
+
+def notebook() -> Any:
+    """IPython's shell, if this runs in one."""
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
 RED, CYAN, DIM, PLAIN = "\x1b[1;31m", "\x1b[36m", "\x1b[2m", "\x1b[0m"

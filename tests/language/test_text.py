@@ -304,7 +304,7 @@ MISTAKES = [
     ("h :- a. [rellu]", "unknown-function", 10, "did you mean `relu`?"),
     ("h :- a. [activaton=relu]", "bad-function", 10, "did you mean `activation`?"),
     ("h :- a. [activation=avg]", "bad-function", 21, "without the key"),
-    ("h :- a. [leaky_relu(1, 2)]", "bad-function", 10, "slope"),
+    ("h :- a. [leaky_relu(1, 2)]", "bad-function", 10, "`leaky_relu(0.2)`"),
     ("h :- a. [dropout]", "bad-function", 10, "dropout"),
     ("h :- a, @lex(X, Y).", "unknown-special", 9, "did you mean `@leq`?"),
     ("h :- a, @windw(3)(I, J).", "", 10, ""),

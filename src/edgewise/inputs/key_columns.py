@@ -181,7 +181,7 @@ def _integers(keys: Tensor) -> Tensor:
             caller(),
             "write `rows(keys, values)` with one row of keys for each term"
             if keys.dtype != torch.bool
-            else "list the pairs of a mask: `mask.nonzero().T`",
+            else "list the pairs of a mask: `mask.nonzero().T`, of NumPy `np.argwhere(mask).T`",
         )
     if keys.dtype == torch.uint64 and keys.numel() and int(keys.cpu().numpy().max()) >= STRINGS:
         raise KeyOutOfRange("a key does not fit", caller(), "use keys below 2^40, or a string")

@@ -93,6 +93,8 @@ def refuse_arity(name: str, shape: tuple[int, ...], arity: int) -> None:
         help = f"give an integer tensor of shape ({arity}, rows)"
         if shape[1:] == (arity,):
             help += ": one row of keys for each term, so these transposed, `keys.T`"
+        elif shape[1:] == shape[:1]:
+            help += "; of a matrix of zeros and ones, `matrix.nonzero().T`"
         raise ArityMismatch(
             f"`{name}` has {terms(arity)}, but the keys are {shape}",
             caller(),

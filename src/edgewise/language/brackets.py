@@ -88,7 +88,7 @@ def weight(bracket: Any, place: Place) -> nodes.Weight:
             return bracket
         case slice() | (slice(), *_):
             return _named(bracket, place)
-        case str():
+        case str() if bracket:
             return nodes.Weight(name=bracket, place=place)
         case tuple():
             return nodes.Weight(shape=_shape(bracket, place), place=place)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -115,7 +117,7 @@ def _with_arguments(
             f"`F.{function.name}` takes {', '.join(map(repr, options)) or 'no argument'}"
             + (f", not {unknown[0]!r}" if unknown else f", got {len(items)} arguments"),
             caller(),
-            f"write `F.{function.name}" + (f"({', '.join(options)})`" if options else "`"),
+            _options_help(function, options, unknown),
         )
     known = dict(function.arguments)
     for name, value in written.items():
@@ -124,6 +126,21 @@ def _with_arguments(
             known[name] = read
     ordered = tuple((name, known[name]) for name in options if name in known)
     return replace(function, arguments=ordered, place=caller())
+
+
+def _options_help(
+    function: nodes.Function, options: Mapping[str, Option], unknown: Sequence[str]
+) -> str:
+    """What to write for arguments that a function does not take."""
+    if not options:
+        return f"write `F.{function.name}`"
+    near = nearest(unknown[0], list(options)) if unknown else None
+    return _option_help(function, options[near or next(iter(options))])
+
+
+def _option_help(function: nodes.Function, option: Option) -> str:
+    """What to write for an option, which other functions have too."""
+    return re.sub(r"`F\.\w+\(", f"`F.{function.name}(", option.help)
 
 
 def _read(function: nodes.Function, option: Option, value: Any) -> Any:
@@ -137,7 +154,7 @@ def _read(function: nodes.Function, option: Option, value: Any) -> Any:
         raise BadFunction(
             f"`F.{function.name}` cannot take {option.name}={safe_repr(value)}",
             caller(),
-            option.help,
+            _option_help(function, option),
         )
     return nodes.Opaque(found) if callable(found) else found
 
@@ -162,6 +179,6 @@ def _complete(function: nodes.Function) -> nodes.Function:
             raise BadFunction(
                 f"`F.{function.name}` needs `{option.name}`",
                 function.place or caller(),
-                option.help,
+                _option_help(function, option),
             )
     return function

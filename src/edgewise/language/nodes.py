@@ -6,7 +6,7 @@ Two nodes are equal if they say the same; where they were written (`place`) does
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from edgewise.errors import Place, caller
 from edgewise.language import brackets, functions, operators, printer, terms
@@ -92,6 +92,12 @@ class Expression:
 
     place: Place | None
     weight: Any = None
+    depth: int = 0  # of functions and operators
+
+    if not TYPE_CHECKING:  # what is no field is a mistake of ours there
+
+        def __getattr__(self, name: str) -> Any:
+            raise operators.unknown_method(self, name)
 
     @property
     def carries_value(self) -> bool:
@@ -242,8 +248,8 @@ class Atom(Expression):
     negated: bool = False
     place: Place | None = field(default=None, compare=False, repr=False)
 
-    def __call__(self, *items: Any) -> Atom:
-        return terms.with_terms(self, items)
+    def __call__(self, *items: Any, **named: Any) -> Atom:
+        return terms.with_terms(self, items, named)
 
     @property
     def carries_value(self) -> bool:
@@ -265,8 +271,8 @@ class SpecialAtom(Expression):
     formula: Formula | None = None
     place: Place | None = field(default=None, compare=False, repr=False)
 
-    def __call__(self, *items: Any) -> SpecialAtom:
-        return terms.with_terms(self, items)
+    def __call__(self, *items: Any, **named: Any) -> SpecialAtom:
+        return terms.with_terms(self, items, named)
 
     @property
     def carries_value(self) -> bool:
@@ -347,7 +353,8 @@ class Rule:
         raise operators.ChainedRule(
             "a rule has no truth value; two `<=` in one expression, or `and` between rules?",
             self.place,
-            "write one `<=` per rule, and put the rules into a list",
+            "write one `<=` per rule, and put the rules into a list; a body is a tuple, "
+            "`head <= (a, b)`",
         )
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-from edgewise.errors import EdgewiseError, Place, caller, safe_repr
+from edgewise.errors import EdgewiseError, Place, caller, notebook, safe_repr
 from edgewise.language import functions, nodes
 from edgewise.language.term_expressions import Comparable, Equality
 
@@ -50,6 +50,14 @@ class BadOperator(EdgewiseError):
     code = "bad-operator"
     example = "R.h(V.X) <= R.a(V.X) ** 2"
     instead = "R.h(V.X) <= F.square(R.a(V.X))"
+
+
+class UnknownMethod(EdgewiseError, AttributeError):
+    """Atoms and variables are no tensors: what is computed from them is written with `F`."""
+
+    code = "unknown-method"
+    example = "R.h(V.X) <= R.a(V.X).relu()"
+    instead = "R.h(V.X) <= F.relu(R.a(V.X))"
 
 
 class BadHead(EdgewiseError):
@@ -115,7 +123,7 @@ def watch_for_parentheses() -> None:
         note_parentheses(error)
         shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = notebook()
     if shell is None:
         sys.excepthook = excepthook
     elif not shell.custom_exceptions:
@@ -168,6 +176,20 @@ def tensor_function(function: Any) -> BadOperator:
     return BadOperator(
         f"torch's `{name}` takes tensors, and an atom has no value yet", caller(), help
     )
+
+
+def unknown_method(item: object, name: str) -> AttributeError:
+    """`R.a.relu`, `V.I.isin`: what torch and pandas have as methods."""
+    if name.startswith("_"):  # what Python, notebooks and copies look for
+        return AttributeError(name)
+    same = functions.DEFINITIONS.get(functions.ELSEWHERE.get(name, name))
+    if isinstance(item, Comparable):
+        help = "compare it, `V.I - V.J <= 5`; for one of several, `R.special._in(V.I, 1, 2)`"
+    elif same is not None and same.kind == functions.TRANSFORMATION:
+        help = f"write `F.{same.name}({safe_repr(item)})`"
+    else:
+        help = "write a function, `F.relu(R.a)`; over groundings, `(rule) | [F.sum_agg]`"
+    return UnknownMethod(f"`{safe_repr(item)}` has no method `{name}`", caller(), help)
 
 
 def conditions_joined(place: Place) -> BadOperator:
@@ -225,7 +247,7 @@ def apply(function: nodes.Function | str, *operands: Any) -> nodes.Apply:
 
 def refuse_depth(node: nodes.Apply) -> None:
     """Bound the depth of expressions, so that no function that walks them overflows the stack."""
-    depth = 1 + max((getattr(operand, "depth", 0) for operand in node.operands), default=0)
+    depth = 1 + max((operand.depth for operand in node.operands), default=0)
     if depth > MAX_DEPTH:
         raise BadBody(
             f"the expression is more than {MAX_DEPTH} functions or operators deep",
@@ -364,7 +386,9 @@ def rule(head: Any, body: Any) -> nodes.Rule:
 
 def _as_body(item: Any) -> str:
     """The next step for what is written in a body and is no atom."""
-    if isinstance(item, list | tuple | set):
+    if isinstance(item, set | frozenset):
+        return "a set has no order: write a tuple, `(R.a(V.X), R.b(V.X))`"
+    if isinstance(item, list | tuple):
         return "a body is one tuple: write `*` before the inner one, `(R.a(V.X), *conditions)`"
     if hasattr(item, "rows_between"):
         shown = f"{item.__name__}(...)" if isinstance(item, type) else safe_repr(item)
@@ -379,7 +403,9 @@ def line(head: Any, arity: Any) -> nodes.Line:
         raise BadOperator(
             "`/` gives a relation its arity, as in `R.h/1 | [F.tanh]`",
             caller(),
-            "to divide, multiply by `F.inverse(b)`",
+            f"to divide, write `(1 / {safe_repr(arity)}) * {safe_repr(head)}`"
+            if isinstance(arity, Real)
+            else "to divide, multiply by `F.inverse(b)`",
         )
     if not isinstance(arity, int) or isinstance(arity, bool) or arity < 0:
         raise BadOperator(

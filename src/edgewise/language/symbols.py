@@ -69,7 +69,7 @@ class RelationNamespace(Namespace):
         return nodes.Atom(name.lstrip("_"), hidden=hidden, place=caller())
 
     def __getitem__(self, name: str) -> nodes.Atom:
-        if not isinstance(name, str):
+        if not isinstance(name, str) or not name:
             raise UnknownSpecial(
                 f"`R[{safe_repr(name)}]`: a relation has a name",
                 caller(),
@@ -96,6 +96,11 @@ class VariableNamespace(Namespace):
         return nodes.Variable(name, place=caller())
 
     def __getitem__(self, name: str) -> nodes.Variable:
+        if not isinstance(name, str) or not name:
+            raise UnknownSpecial(
+                f"`V[{safe_repr(name)}]`: a variable has a name", caller(),
+                'write `V.I` or `V["I"]`; a number is a term as it is: `R.h(1)`',
+            )  # fmt: skip
         return nodes.Variable(name, place=caller())
 
     def __repr__(self) -> str:

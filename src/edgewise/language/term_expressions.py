@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from opcode import opname
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgewise.errors import caller, safe_repr
 from edgewise.language import nodes, operators, terms
@@ -81,6 +81,13 @@ def _shown(tree: Tree, items: Sequence[str], mod: str, level: int) -> str:
 
 class Comparable:
     """A term that can be computed with and compared: a variable, or an expression over some."""
+
+    __array_ufunc__ = None  # an array leaves its operators to the term, which refuses it
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise operators.unknown_method(self, name)
 
     def __add__(self, other: Any) -> TermExpression:
         return _applied("+", self, other)
@@ -214,6 +221,9 @@ class Equality:
 
     def __invert__(self) -> nodes.SpecialAtom:
         return compared(self.left, OPPOSITE[self.sign], self.right)
+
+    def __neg__(self) -> nodes.Apply:
+        return -self.condition
 
     def __and__(self, other: Any) -> Any:
         raise operators.conditions_joined(caller())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, TypeVar
@@ -35,6 +35,7 @@ def checked(items: Iterable[Any], place: Place) -> tuple[nodes.Term, ...]:
 
 
 def term(item: Any, place: Place) -> nodes.Term:
+    help = "a term is `V.X`, an integer, a string or `C.name`; a value goes into brackets"
     match item:
         case nodes.Variable() | str():
             return item
@@ -52,17 +53,24 @@ def term(item: Any, place: Place) -> nodes.Term:
                 place,
                 f"name it in the body: `V.Next == {safe_repr(item)}`, and write `V.Next` here",
             )
+        case list() | tuple():
+            reason = f"is a {type(item).__name__}"
+            help = "each term stands by itself: write `*` before it"
         case _:
             reason = f"is a {type(item).__name__}"
-    raise BadTerm(
-        f"the term `{safe_repr(item)}` {reason}",
-        place,
-        "a term is `V.X`, an integer, a string or `C.name`; a value goes into brackets",
-    )
+            if getattr(item, "shape", None) == () and hasattr(item, "item"):
+                help = f"write the number of it: `{safe_repr(item.item())}`, by `.item()`"
+    raise BadTerm(f"the term `{safe_repr(item)}` {reason}", place, help)
 
 
-def with_terms(atom: Named, items: tuple[Any, ...]) -> Named:
+def with_terms(atom: Named, items: tuple[Any, ...], named: Mapping[str, Any]) -> Named:
     place = caller()
+    if named:
+        shown = ", ".join(map(safe_repr, (*items, *named.values())))
+        raise BadTerm(
+            f"the term `{next(iter(named))}=` has a name", place,
+            f"terms are known by their place: write `({shown})`",
+        )  # fmt: skip
     if atom.terms or atom.weight is not None:
         raise TermsTwice(
             f"`{atom!r}` already has its terms or a weight",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from edgewise.checks.atoms import ArityMismatch
 from edgewise.checks.evaluation import BadQuery, NotDerivable
-from edgewise.errors import caller, nearest, safe_repr
+from edgewise.errors import caller, counted, nearest, safe_repr
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.statements import atoms, is_added
@@ -84,10 +84,10 @@ class Solution(Mapping[nodes.Atom, Any]):
             for relation, key in self.values_by_atom
             if relation == query.relation and _matches(query.terms, key)
         ]
-        return {
-            nodes.Atom(query.relation, key): self.values_by_atom[query.relation, key]
+        return Answers(
+            (nodes.Atom(query.relation, key), self.values_by_atom[query.relation, key])
             for key in sorted(keys, key=order)
-        }
+        )
 
     def _missing(self, atom: nodes.Atom) -> NotDerivable:
         if atom.relation not in self._known:
@@ -149,11 +149,20 @@ class Solution(Mapping[nodes.Atom, Any]):
         return f"<solution of {len(self)} atoms: {counts}>"
 
     def _repr_html_(self) -> str:
-        rows = (
-            (repr(nodes.Atom(*atom)), short_value(self.values_by_atom[atom].detach().tolist()))
-            for atom in self._own
-        )
-        return html_table(repr(self)[1:-1], ["atom", "value"], rows, len(self))
+        shown = ((nodes.Atom(*atom), self.values_by_atom[atom]) for atom in self._own)
+        return _table(shown, repr(self)[1:-1], len(self))
+
+
+class Answers(dict[nodes.Atom, Tensor]):
+    """The atoms of a query with their values; a table in a notebook."""
+
+    def _repr_html_(self) -> str:
+        return _table(self.items(), counted(len(self), "atom"), len(self))
+
+
+def _table(atoms: Iterable[tuple[nodes.Atom, Tensor]], caption: str, total: int) -> str:
+    rows = ((repr(atom), short_value(value.detach().tolist())) for atom, value in atoms)
+    return html_table(caption, ["atom", "value"], rows, total)
 
 
 def _variables(count: int) -> tuple[nodes.Variable, ...]:

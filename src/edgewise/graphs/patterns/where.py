@@ -94,7 +94,7 @@ class predicate(Pattern):
         return found.expand(shape)
 
     def __repr__(self) -> str:
-        return f"where(<{getattr(self.function, '__name__', 'function')}>)"
+        return f"where(<{getattr(self.function, '__name__', 'function').strip('<>')}>)"
 
 
 def where(function: Callable[[Tensor, Tensor], Tensor]) -> predicate:
