@@ -29,7 +29,7 @@ from edgewise.graphs import (
 from edgewise.ground.masks.pattern import tested
 from edgewise.kernels.attention import attention
 from edgewise.layouts.bitmap import SLAB, Bitmap
-from edgewise.scores import H, I, J, S, relative, scalar, softcap, tanh, where
+from edgewise.scores import H, I, J, S, relative, scalar, softcap, sqrt, tanh, where
 from edgewise.scores import table as table_of
 
 radii = st.integers(0, 6)
@@ -55,6 +55,7 @@ sizes = st.sampled_from([0, 1, 2, 3, 7, 33, 40, 65])
 
 SCORES = {  # of a table per head (heads, 7) and one number per head
     "softcap": lambda table, one: softcap(2.0),
+    "near": lambda table, one: S - sqrt(abs(I - J)),  # places, and no table
     "alibi": lambda table, one: S - scalar(one) * abs(I - J),
     "relative": lambda table, one: S + relative(table),
     "apart": lambda table, one: S * scalar(one) + table_of(table, abs(I * 3 - J * 3)),

@@ -38,7 +38,7 @@ def test_in_half_precision_and_any_size(d, dv):
     assert_no_worse_than_reference(call, KERNEL)
 
 
-@pytest.mark.parametrize("term", ["bias", "key_bias", "softcap", "relative", "places"])
+@pytest.mark.parametrize("term", ["bias", "key_bias", "softcap", "near", "relative", "places"])
 def test_takes_terms(term):
     options = {"offset": 130}
     call = Call(window(90) & causal(), (2,), 1, 3, 2, 140, 8, 4, terms=(term,), options=options)

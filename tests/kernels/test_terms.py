@@ -90,11 +90,11 @@ def test_what_kernels_take():
     on_tiles = everything - {"edge_key", "edge_value"}
     assert taken == {
         "empty": everything,
-        "dense": {"bias", "key_bias", "edge_bias", "alibi", "relative"},
-        "sliced": {"bias", "key_bias", "alibi", "relative"},
+        "dense": {"bias", "key_bias", "edge_bias", "near", "alibi", "relative"},
+        "sliced": {"bias", "key_bias", "near", "alibi", "relative"},
         "rectangles": on_tiles,
         "slabs": set(),
-        "permuted": {"softcap", "alibi", "relative", "capped"},
+        "permuted": {"softcap", "near", "alibi", "relative", "capped"},
         "tiled": {"softcap"},
         "blocks": on_tiles,
         "csr": everything,

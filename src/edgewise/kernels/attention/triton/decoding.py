@@ -182,7 +182,7 @@ class Decoding:
         return self.made[key]
 
     def _terms(self, q: Tensor, terms: Terms) -> tuple[Any, ...] | None:
-        if terms is NO_TERMS:
+        if not self.case.features:
             return None
         tables, sizes, bias, strides = q, q, q, (0, 0, 0)
         if "score" in self.case.features:
