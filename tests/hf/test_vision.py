@@ -52,6 +52,18 @@ def clip():
     return CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8))
 
 
+def beit():
+    """The positions of patches are added to the mask."""
+    from transformers import BeitConfig, BeitModel
+
+    sizes = {**SIZES, "image_size": 12, "use_relative_position_bias": True}
+    model = BeitModel(BeitConfig(**sizes))
+    for name, table in model.named_parameters():
+        if name.endswith("relative_position_bias_table"):
+            torch.nn.init.normal_(table)
+    return model
+
+
 def swin():
     from transformers import SwinConfig, SwinModel
 
@@ -69,6 +81,7 @@ GRAPHS = {
     "registers": (dinov2_with_registers, extra_global_tokens(4, near(3, 3)), (12, 12)),
     "siglip": (siglip, near(3, 3), (12, 12)),
     "clip": (clip_vision, extra_global_tokens(1, near(3, 3)), (12, 12)),
+    "beit": (beit, extra_global_tokens(1, near(3, 3)), (12, 12)),
     "swin": (swin, near(4, 4), (32, 32)),
 }
 

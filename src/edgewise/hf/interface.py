@@ -150,7 +150,7 @@ def _mask_and_bias(
     """The model's mask; a 4-D mask of the user becomes a bias."""
     n, m = query.shape[-2], key.shape[-2]
     if isinstance(mask, ModelMask):
-        return mask, None
+        return mask, mask.bias
     if isinstance(mask, Tensor):
         return ModelMask(full(), max(m - n, 0)), mask[..., :m]
     is_causal = rest.get("is_causal")

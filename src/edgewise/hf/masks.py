@@ -24,7 +24,8 @@ class ModelMask:
 
     `allowed` are the pairs of positions that the model's own mask allows; `real` (batch, keys) is
     False at padding, `starts` (batch,) the position of the first token that is not padding;
-    `documents` (batch, keys) is the index of the document in a packed row.
+    `documents` (batch, keys) is the index of the document in a packed row, `bias` is what the model
+    added to the mask.
     """
 
     allowed: Pattern
@@ -33,7 +34,11 @@ class ModelMask:
     real: Tensor | None = None
     starts: Tensor | None = None
     documents: Tensor | None = None
+    bias: Tensor | None = None
     ndim = 4  # tells transformers that the mask is prepared
+
+    def __radd__(self, bias: Tensor) -> "ModelMask":
+        return replace(self, bias=bias if self.bias is None else bias + self.bias)
 
     def contiguous(self) -> "ModelMask":
         return self
