@@ -185,6 +185,14 @@ def test_mistakes(call, error):
         call(attention_graph(list(weights())))
 
 
+def test_weights_that_are_not_numbers_say_so():
+    """As of a row that a model masks with the lowest number twice."""
+    own = torch.eye(3)[None].clone()
+    own[0, 1] = torch.nan
+    with pytest.raises(NoAttention, match="layer 0 has weights that are not numbers"):
+        attention_graph([own])
+
+
 def test_attention_that_is_not_fused_says_why():
     body = (R.x(V.J).T, R.x(V.I))
     rules = [(R.w(V.I, V.J) <= body) | [F.product, F.softmax_agg(agg_terms=[V.J])]]

@@ -183,6 +183,35 @@ def test_a_model_that_computes_attention_itself():
         torch.testing.assert_close(ours.float(), theirs[0])
 
 
+VISION = {"hidden_size": 16, "num_attention_heads": 4, "num_hidden_layers": 2}
+
+
+def test_positions_that_a_model_adds_to_its_mask():
+    from transformers import BeitConfig, BeitModel
+
+    torch.manual_seed(0)
+    sizes = {**VISION, "intermediate_size": 24, "image_size": 12, "patch_size": 4}
+    model = BeitModel(BeitConfig(**sizes, use_relative_position_bias=True)).double().eval()
+    for name, table in model.named_parameters():
+        if name.endswith("relative_position_bias_table"):
+            torch.nn.init.normal_(table)
+    image = torch.randn(2, 3, 12, 12, dtype=torch.float64)
+    found = stacked(attention_graph(model, pixel_values=image, sample=1))
+    model.set_attn_implementation("eager")
+    wanted = model(image, output_attentions=True).attentions
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs[1])
+
+
+def test_windows_are_not_samples():
+    from transformers import SwinConfig, SwinModel
+
+    sizes = {"image_size": 16, "patch_size": 2, "embed_dim": 8, "window_size": 4}
+    model = SwinModel(SwinConfig(**sizes, depths=[1, 1], num_heads=[2, 4]))
+    with pytest.raises(NoAttention, match="attends inside 8 windows of 2 samples"):
+        attention_graph(model, pixel_values=torch.randn(2, 3, 16, 16))
+
+
 def test_the_encoder_of_an_encoder_decoder():
     model = models.built(models.t5)
     model.set_attn_implementation("eager")

@@ -177,3 +177,26 @@ def test_attention_to_other_tokens_is_left_out():
 
     with pytest.raises(NoAttention, match="makes no call"):
         attention_graph(Cross(), values(4))
+
+
+@pytest.mark.parametrize("length", [4, 5])
+def test_a_decoder_attends_to_its_encoder_beside_itself(length):
+    """Also where both have as many tokens: attention to those of the encoder is no layer."""
+    torch.manual_seed(0)
+    model = nn.Transformer(D, HEADS, 1, 2, 16, batch_first=True, dtype=torch.float64)
+    graph = attention_graph(model, src=values(length), tgt=values(4))
+    own = ["encoder.layers.0.self_attn", *(f"decoder.layers.{at}.self_attn" for at in range(2))]
+    assert [call.name for call in graph.calls] == own
+
+
+def test_queries_and_keys_that_are_computed_twice_are_of_one_sequence():
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.LayerNorm(D, dtype=torch.float64)
+            self.inner = nn.MultiheadAttention(D, HEADS, batch_first=True, dtype=torch.float64)
+
+        def forward(self, x):
+            return self.inner(self.norm(x), self.norm(x), x)[0]
+
+    assert attention_graph(Normed(), values(4)).heads == (HEADS,)

@@ -203,6 +203,12 @@ def _known(layer: int, weights: object, sample: int) -> AttentionCall:
     if own.ndim == 4:
         _check_sample(sample, len(own))
         own = own[sample]
+    if bool(own.isnan().any()):
+        raise NoAttention(
+            f"layer {layer} has weights that are not numbers",
+            caller(),
+            "look at what the model computes: its output has them, too",
+        )
     if own.ndim != 3 or not bool(((own >= 0) & (own <= 1 + 1e-3)).all()):
         raise NoAttention(
             f"layer {layer} has the shape {tuple(weights.shape)}; weights are (heads, n, n), from "

@@ -280,6 +280,14 @@ def calls_of_modules(
 ) -> list[AttentionCall]:
     """The calls of a Hugging Face model, whether `hf.use` was called on it or not."""
     found = [call for call in run_recorded(model, inputs) if not call.is_cross]
+    batch = max((len(x) for x in inputs.values() if isinstance(x, Tensor) and x.ndim), default=1)
+    for call in found:
+        if len(call.q) > batch:
+            raise NoAttention(
+                f"`{call.name}` attends inside {len(call.q)} windows of {batch} samples",
+                caller(),
+                "give their weights, (heads, n, n), from `output_attentions=True`",
+            )
     return [_from_module(call, sample) for call in found]
 
 

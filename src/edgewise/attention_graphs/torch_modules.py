@@ -92,6 +92,8 @@ class _CallRecorder(TorchFunctionMode):
         bound = inspect.signature(multi_head_attention_forward).bind(*args, **named)
         bound.apply_defaults()
         options = dict(bound.arguments)
+        if not _same(options["query"], options["key"]):  # of a decoder to its encoder
+            return multi_head_attention_forward(*args, **named)
         changed = options | {"need_weights": True, "average_attn_weights": False}
         out, weights = multi_head_attention_forward(**changed)
         assert weights is not None
@@ -101,6 +103,11 @@ class _CallRecorder(TorchFunctionMode):
         if not options["need_weights"]:
             return out, None
         return out, weights.mean(-3) if options["average_attn_weights"] else weights
+
+
+def _same(query: Tensor, key: Tensor) -> bool:
+    """Whether queries and keys are of one sequence, also where each is computed anew."""
+    return query is key or (query.shape == key.shape and torch.equal(query, key))
 
 
 def _of_ours(
