@@ -111,6 +111,27 @@ def test_onnx_reads_texts_of_any_length(kind: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(found, module(*inputs).numpy(), atol=1e-5)
 
 
+@pytest.mark.parametrize(("kind", "graph"), [("classify", "window(1)"), ("translate", "causal()")])
+def test_onnx_along_a_graph_ignores_padding(kind: str, graph: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    run = trained(tmp_path, kind, **{"layers = 1": f'layers = 1\ngraph = "{graph}"'})
+    export(run, "onnx", tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    module = _Named(zoo.from_pretrained(run))
+    names, inputs = list(module.program.inputs), module.example(2, 7)
+    mask = inputs[names.index("mask")]
+    mask[1, 3:] = 0
+    if "share" in names:
+        inputs[names.index("share")] = mask / mask.sum(1, keepdim=True)
+    for x in inputs:
+        if not x.is_floating_point():
+            x.copy_(torch.arange(x.numel()).reshape(x.shape) % module.words)
+    (found,) = session.run(None, dict(zip(names, (x.numpy() for x in inputs), strict=True)))
+    with torch.no_grad():
+        np.testing.assert_allclose(found, module(*inputs).numpy(), atol=1e-5)
+
+
 def test_onnx_of_a_graph_that_depends_on_the_length(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     random = {"size = 8\n": 'size = 8\ngraph = "random_edges(2, seed=1)"\n'}

@@ -206,10 +206,11 @@ def test_another_recipe_does_not_go_on(tmp_path):
 
 def test_other_data_does_not_go_on(tmp_path):
     recipe, _ = stopped(tmp_path)
-    (tmp_path / "text.txt").write_text(TEXT.replace("not", "now"))
-    with pytest.raises(EdgewiseError, match="other data") as caught:
-        ran(recipe, tmp_path / "run")
-    assert caught.value.code == "other-recipe"
+    for other in (TEXT.replace("not", "now"), f"{TEXT}Ω"):  # one with a character of its own
+        (tmp_path / "text.txt").write_text(other)
+        with pytest.raises(EdgewiseError, match="other data") as caught:
+            ran(recipe, tmp_path / "run")
+        assert caught.value.code == "other-recipe"
 
 
 def test_a_run_does_not_overwrite_another(tmp_path):

@@ -163,6 +163,36 @@ def test_every_field_is_read_or_refused_or_known_to_be_idle(name):
     assert silent == []
 
 
+def without(name):
+    """A configuration without each of its fields in turn, those of towers too."""
+    table = table_of(name)
+    for field, value in table.items():
+        if field in ("text_config", "vision_config"):
+            for inner in value:
+                rest = {k: v for k, v in value.items() if k != inner}
+                yield f"{field}.{inner}", {**table, field: rest}
+        elif field != "model_type":
+            yield field, {k: v for k, v in table.items() if k != field}
+
+
+@pytest.mark.parametrize("name", MODEL_TYPES)
+def test_a_missing_field_has_the_default_of_transformers_or_is_refused(name):
+    spec, wrong = MODEL_TYPES[name], []
+    for field, table in without(name):
+        try:
+            found = read_config(spec, copy.deepcopy(table))
+        except EdgewiseError:
+            continue
+        full = transformers.CONFIG_MAPPING[name].from_dict(copy.deepcopy(table)).to_dict()
+        try:
+            wanted = read_config(spec, json.loads(json.dumps(full)))
+        except EdgewiseError as error:
+            wanted = error.message
+        if found != wanted:
+            wrong.append(field)
+    assert wrong == []
+
+
 def body(name, table):
     """Their model, seeded, without dropout."""
     config = transformers.CONFIG_MAPPING[name].from_dict(table)

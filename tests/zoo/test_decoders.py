@@ -90,6 +90,21 @@ def test_logits(name, data):
     assert_equal(both, "logits", {"token": numbers(token)}, run, mask.bool())
 
 
+@pytest.mark.parametrize("name", ["Mistral", "Qwen3", "Gemma"])
+def test_heads_of_a_size_of_their_own_need_not_divide_the_rows(name):
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=20, hidden_size=7, num_attention_heads=3, num_key_value_heads=1, head_dim=4,
+        intermediate_size=5, num_hidden_layers=2, max_position_embeddings=16,
+    )  # fmt: skip
+    both = pair(getattr(transformers, f"{name}ForCausalLM")(config), 0)
+    token = torch.randint(3, 20, (2, 9))
+
+    def run(model):
+        return with_exact_numbers(model)(token).logits
+
+    assert_equal(both, "logits", {"token": numbers(token)}, run)
+
+
 @pytest.mark.parametrize("name", FAMILY)
 def test_bodies(name):
     torch.manual_seed(0)

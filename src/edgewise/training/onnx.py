@@ -135,7 +135,7 @@ def _attend(q: Any, k: Any, v: Any, *rest: Any) -> tuple[Any, Any]:
     from onnxscript import opset18
 
     op: Any = opset18
-    *terms, tables, seed, graph, score, scale, offset, _, _, _ = rest
+    bias, *terms, tables, seed, graph, score, scale, offset, _, _, _ = rest
     pattern = thing_of(graph)
     plain = score == SCORE and isinstance(pattern, Pattern) and not (tables or offset)
     if not plain or seed is not None or any(term is not None for term in terms):
@@ -148,7 +148,12 @@ def _attend(q: Any, k: Any, v: Any, *rest: Any) -> tuple[Any, Any]:
     factor = op.CastLike(op.Constant(value_float=float(scale)), q)
     keys = op.Transpose(op.Unsqueeze(k, one), perm=[0, 1, 3, 2])
     scores = op.Add(op.Mul(op.MatMul(q, keys), factor), op.CastLike(hidden, q))
-    shares = op.Mul(op.Softmax(scores, axis=-1), op.CastLike(mask, q))  # rows without keys: 0
+    present = op.CastLike(mask, q)
+    if bias is not None:  # -∞ where a token is padding
+        least, added = op.CastLike(op.Constant(value_float=MASKED), q), op.CastLike(bias, q)
+        scores = op.Max(op.Add(scores, added), least)
+        present = op.Mul(present, op.CastLike(op.Greater(added, least), q))
+    shares = op.Mul(op.Softmax(scores, axis=-1), present)  # rows without keys: 0
     return op.MatMul(shares, op.Unsqueeze(v, one)), op.ReduceLogSumExp(scores, last, keepdims=0)
 
 

@@ -17,6 +17,7 @@ from edgewise.training.data.tokens import opened
 from edgewise.training.errors import OtherRecipe
 from edgewise.training.folder import RECIPE
 from edgewise.training.recipe import Recipe, load
+from edgewise.training.tokenizers import UnknownCharacter
 
 if TYPE_CHECKING:
     from edgewise.training.ranks.group import RankGroup
@@ -56,8 +57,12 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
 def same_data(numbers: Mapping[str, Any], fingerprint: str, path: Path) -> None:
     """Refuse to resume with other data."""
     if numbers.get("data") != fingerprint:
-        place = Span.of("<checkpoint>", path)
-        raise OtherRecipe("the run was trained on other data", place, "give the same data")
+        raise _other_data(path)
+
+
+def _other_data(path: Path) -> OtherRecipe:
+    place = Span.of("<checkpoint>", path)
+    return OtherRecipe("the run was trained on other data", place, "give the same data")
 
 
 def tokenizer_of_run(out: Path) -> Any:
@@ -74,7 +79,12 @@ def shared_corpus(ranks: RankGroup, recipe: Recipe, where: Path, out: Path) -> A
     """The data of a run; the first rank learns its tokenizer, or has that of a resumed run."""
 
     def first() -> Any:
-        return recipe.data.read(where, tokenizer_of_run(out))
+        try:
+            return recipe.data.read(where, own := tokenizer_of_run(out))
+        except UnknownCharacter:  # of a run that has learned its characters
+            if own is None:
+                raise
+            raise _other_data(out) from None
 
     corpus = ranks.on_first(first)
     learned = getattr(corpus, "tokenizer", None)

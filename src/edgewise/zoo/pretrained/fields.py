@@ -53,14 +53,20 @@ class Fields:
         self.table = table
         self.problems: list[BadPretrained] = [] if problems is None else problems
 
-    def read(self, names: Mapping[str, str], **defaults: Any) -> dict[str, Any]:
-        """The fields of a `Config` by the names they have here, each read as what it is."""
+    def read(
+        self, names: Mapping[str, str], *, head_size: bool = False, **defaults: Any
+    ) -> dict[str, Any]:
+        """The fields of a `Config` by the names they have here, each read as what it is.
+
+        The size of a head is size / heads, an integer, unless `head_size` says that it is a field.
+        """
         found: dict[str, Any] = {}
         for ours, theirs in names.items():
             usual = found.get("dropout") if ours == "attention_dropout" else None
             how = {"default": defaults.get(ours, usual)}
             found[ours] = READERS.get(ours, Fields.size)(self, theirs, **how)
-        self.divided(found["size"], found["heads"], names["size"])
+        if not head_size:
+            self.divided(found["size"], found["heads"], names["size"])
         return found
 
     def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
@@ -131,8 +137,8 @@ class Fields:
 
     def equal(self, name: str, other: str, wanted: Any) -> None:
         """A field that must be what another one is, where it is there."""
-        value = self.table.get(name, wanted)
-        if value != wanted:
+        value = self.table.get(name)
+        if value is not None and value != wanted:
             self.refuse(name, value, f"{wanted!r}, as `{other}` is", None)
 
     def divided(self, count: int, parts: int, name: str, what: str = "heads") -> int:

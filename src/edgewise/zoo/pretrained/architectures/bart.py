@@ -116,6 +116,7 @@ def sizes(fields: Fields) -> dict[str, Any]:
     found = fields.read(NAMES, activation="gelu", dropout=0.1, attention_dropout=0.0)
     found["activation_dropout"] = fields.rate("activation_dropout")
     for theirs, ours in SAME.items():
+        fields.size(theirs)
         fields.equal(theirs, NAMES[ours], found[ours])
     return found
 

@@ -61,10 +61,10 @@ def read_config(fields: Fields) -> model.Config:
     return model.Config(**sizes(fields), types=types, labels=fields.labels())
 
 
-def sizes(fields: Fields) -> dict[str, Any]:
-    """What the configurations of this family have in common."""
+def sizes(fields: Fields, activation: str = "gelu") -> dict[str, Any]:
+    """What the configurations of this family have in common; `activation` is the default."""
     fields.fixed("is_decoder", False)
-    return fields.read(NAMES, activation="gelu", eps=1e-12, dropout=0.1)
+    return fields.read(NAMES, activation=activation, eps=1e-12, dropout=0.1)
 
 
 def write_config(config: model.Config) -> dict[str, Any]:

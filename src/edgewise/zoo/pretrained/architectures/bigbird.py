@@ -20,7 +20,7 @@ def read_config(fields: Fields) -> model.Config:
     fields.fixed("rescale_embeddings", False)
     fields.fixed("attention_type", "block_sparse")
     return model.Config(
-        **bert.sizes(fields),
+        **bert.sizes(fields, activation="gelu_new"),
         labels=fields.labels(),
         types=fields.size("type_vocab_size", default=2),
         block=fields.size("block_size", default=64),

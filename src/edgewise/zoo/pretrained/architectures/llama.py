@@ -51,6 +51,8 @@ class LlamaVariant:
       where that is a field; head: that of `head_dim`, where it is not size / heads.
     - activation: the name of that field; usual: its default. gelu_is_tanh: by `gelu` the first
       files meant the approximation by tanh.
+    - eps, width: the defaults of `rms_norm_eps` and `sliding_window`. groups: whether
+      `num_key_value_heads` is by default the number of heads; others have a number of their own.
     - fixed: fields of which one value is supported. original: the default of the length in
       training, where that is a field of its own.
     """
@@ -61,7 +63,10 @@ class LlamaVariant:
     biases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     norms: Mapping[str, str] = field(default_factory=lambda: NORMS)
     joined: bool = False
+    eps: float = 1e-6
+    groups: bool = False
     window: str = "no"
+    width: int | None = None
     is_local: Callable[[int, Fields], bool] = lambda i, fields: True
     optional: bool = False
     two_rotaries: bool = False
@@ -93,9 +98,10 @@ class LlamaVariant:
 
     def read_config(self, fields: Fields) -> model.Config:
         self._refuse_others(fields)
-        found = fields.read(NAMES, eps=1e-6, dropout=0.0)
+        head_size = self.head is not None or fields.table.get("head_dim") is not None
+        found = fields.read(NAMES, head_size=head_size, eps=self.eps, dropout=0.0)
         heads, more = found["heads"], dict(self.constants)
-        groups = fields.size("num_key_value_heads", default=heads)
+        groups = fields.size("num_key_value_heads", default=heads if self.groups else None)
         fields.divided(heads, groups, "num_attention_heads")
         d = fields.size("head_dim", default=self.head or found["size"] // heads, least=2)
         more["activation"] = fields.activation(self.activation, default=self.usual)
@@ -127,7 +133,7 @@ class LlamaVariant:
         table = fields.table
         off = self.optional and not fields.flag("use_sliding_window", default=False)
         kinds = table.get("layer_types") if self.window == "some" else None
-        if self.window == "no" or off or table.get("sliding_window") is None:
+        if self.window == "no" or off or table.get("sliding_window", self.width) is None:
             if isinstance(kinds, list) and LOCAL in kinds:
                 fields.problem("`layer_types` has windows of no size", "give `sliding_window`")
             return {}
@@ -138,7 +144,8 @@ class LlamaVariant:
         else:
             wanted = f"{layers} times {FULL!r} or {LOCAL!r}"
             return fields.refuse("layer_types", kinds, wanted, {})
-        return {"window": fields.size("sliding_window"), "local": local} if local else {}
+        width = fields.size("sliding_window", default=self.width)
+        return {"window": width, "local": local} if local else {}
 
     def _rotary(self, fields: Fields, d: int) -> dict[str, Any]:
         inner = parameters(fields)
@@ -229,17 +236,20 @@ def _after(i: int, fields: Fields) -> bool:
 GEMMA = {"shifted": True, "scaled": True}
 LOGITS_CAP = "final_logit_softcapping"
 CAUSAL = {"use_bidirectional_attention": False}
-LLAMA = LlamaVariant("llama", "Llama", biases={"attention_bias": ATTENTION, "mlp_bias": MLP})
+WIDTH = 4096  # the default of `sliding_window`
+LLAMA = LlamaVariant(
+    "llama", "Llama", biases={"attention_bias": ATTENTION, "mlp_bias": MLP}, groups=True
+)
 FAMILY = (
     LLAMA,
-    LlamaVariant("mistral", "Mistral", window="all"),
+    LlamaVariant("mistral", "Mistral", window="all", width=WIDTH),
     LlamaVariant(
         "qwen2", "Qwen2", {"biases": ("q", "k", "v")},
-        window="some", is_local=_after, optional=True,
+        window="some", is_local=_after, optional=True, width=WIDTH,
     ),
     LlamaVariant(
         "qwen3", "Qwen3", {"qk_norm": True}, {"attention_bias": ATTENTION},
-        window="some", is_local=_after, optional=True, head=128,
+        window="some", is_local=_after, optional=True, width=WIDTH, head=128,
     ),
     LlamaVariant(
         "gemma", "Gemma", GEMMA, {"attention_bias": ATTENTION},
@@ -247,21 +257,22 @@ FAMILY = (
     ),
     LlamaVariant(
         "gemma2", "Gemma2", {**GEMMA, "post_norm": True}, {"attention_bias": ATTENTION},
-        GEMMA_NORMS, window="some", is_local=lambda i, _: i % 2 == 0, scalar=256,
+        GEMMA_NORMS, window="some", width=WIDTH, is_local=lambda i, _: i % 2 == 0, scalar=256,
         caps={"cap": ("attn_logit_softcapping", 50.0), "logits_cap": (LOGITS_CAP, 30.0)},
         head=256, tied=True, activation="hidden_activation",
         usual="gelu_pytorch_tanh", fixed=CAUSAL,
     ),
     LlamaVariant(
         "gemma3_text", "Gemma3", {**GEMMA, "post_norm": True, "qk_norm": True},
-        {"attention_bias": ATTENTION}, GEMMA_NORMS, window="some", scalar=256,
+        {"attention_bias": ATTENTION}, GEMMA_NORMS, window="some", width=WIDTH, scalar=256,
         two_rotaries=True, caps={"logits_cap": (LOGITS_CAP, None)},
         is_local=lambda i, fields: (i + 1) % fields.size("sliding_window_pattern", default=6) > 0,
         head=256, tied=True, activation="hidden_activation",
         usual="gelu_pytorch_tanh", body="Gemma3TextModel", fixed=CAUSAL,
     ),
     LlamaVariant(
-        "phi3", "Phi3", window="all", joined=True, partial=True, original=4096,
+        "phi3", "Phi3", window="all", joined=True, partial=True, original=4096, eps=1e-5,
+        groups=True,
         fixed={"resid_pdrop": 0.0, "embd_pdrop": 0.0},
     ),
 )  # fmt: skip

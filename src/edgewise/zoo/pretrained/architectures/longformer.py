@@ -28,7 +28,7 @@ def read_config(fields: Fields) -> model.Config:
     return model.Config(
         **bert.sizes(fields),
         labels=fields.labels(),
-        types=fields.size("type_vocab_size", default=1),
+        types=fields.size("type_vocab_size", default=2),
         first=fields.size("pad_token_id", default=1, least=0) + 1,
         radius=window // 2,
     )
