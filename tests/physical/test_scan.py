@@ -7,7 +7,7 @@ import torch
 
 import edgewise
 from edgewise import F, Program, R, V, W, ragged, rows
-from edgewise.kernels.scan import autograd, workspace
+from edgewise.kernels.scan import autograd
 
 NEXT = R.special.next(V.S, V.T)
 OFF = ["scan levels"]
@@ -291,7 +291,7 @@ def test_values_of_used_memory_are_never_read():
     _, scan, levels = models(SEQUENCES["gru"])
     x = torch.randn(2, 5, 2, dtype=torch.float64)
     for _ in range(2):
-        for waiting in workspace._SPARE.values():
+        for waiting in autograd._SPARE.values():
             for numbers in waiting:
                 numbers.fill_(torch.nan)
         scan.zero_grad()

@@ -12,7 +12,6 @@ import torch
 from edgewise.data import columns
 from edgewise.data.column_values import bad_column, values_of
 from edgewise.data.dataset import Dataset, Labels, as_numbers
-from edgewise.data.duplicates import combined
 from edgewise.data.errors import (
     BadColumn,
     BadSchema,
@@ -31,6 +30,7 @@ from edgewise.inputs.kinds import Input, rows
 from edgewise.weights import PRECISIONS
 
 LARGEST = 2**62  # of a number that stands for itself
+MERGE = {"sum": np.add, "mean": np.add, "min": np.minimum, "max": np.maximum}
 
 
 def read(source: object, schema: Schema, *, dtype: torch.dtype | None = None) -> Dataset:
@@ -325,3 +325,38 @@ def _label_values(
         errors.append(bad_column(one.spec, str(one.spec.label), unfit, help))
         return None, np.zeros(len(present))
     return None, found
+
+
+def combined(
+    keys: np.ndarray, values: np.ndarray | None, duplicates: str
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Distinct keys (arity, rows) in order, and the values of each, combined.
+
+    Values are sorted before they are added: a sum is the same to the bit from every source. A key
+    that must not repeat raises `ValueError` with the number of its row.
+
+    >>> combined(np.array([[1, 0, 1]]), np.array([[2.0], [5.0], [3.0]]), "sum")
+    (array([[0, 1]]), array([[5.],
+           [5.]]))
+    """
+    if not keys.shape[1]:
+        none = np.zeros((0, 1)) if duplicates == "count" else values
+        return keys, none
+    minor = [] if values is None else list(values.T[::-1])
+    order = np.lexsort([*minor, *keys[::-1]])
+    keys = keys[:, order]
+    new = np.ones(keys.shape[1], dtype=bool)
+    new[1:] = (keys[:, 1:] != keys[:, :-1]).any(0)
+    starts = new.nonzero()[0]
+    counts = np.diff(np.append(starts, keys.shape[1]))
+    if duplicates == "count":
+        return keys[:, starts], counts[:, None].astype(np.float64)
+    if values is None:
+        return keys[:, starts], None
+    values = values[order]
+    if len(starts) == keys.shape[1]:
+        return keys, values
+    if duplicates == "refuse":
+        raise ValueError(int(order[(~new).argmax()]))
+    merged = MERGE[duplicates].reduceat(values, starts, axis=0)
+    return keys[:, starts], merged / counts[:, None] if duplicates == "mean" else merged

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -16,13 +16,41 @@ from edgewise.kernels.kernel_choices import Chosen, no_numba
 from edgewise.kernels.scan.code import Lifted, LoopProducts, Place, ScanCode, scan_code
 from edgewise.kernels.scan.program import Scan
 from edgewise.kernels.scan.unrolled import unrolled
-from edgewise.kernels.scan.workspace import Workspace
 from edgewise.kernels.tape import torch_loops
 from edgewise.kernels.tape.recording import current_recorder
 from edgewise.kernels.tape.writer import Code
 
 MOST = 1 << 20  # multiplications of a level, above which a call of BLAS is worth its overhead
 PLAIN = (Tensor, torch.nn.Parameter)
+SPARE = 1 << 26  # bytes that wait for their next use
+
+Kind = tuple[int, torch.dtype, torch.device]
+_SPARE: dict[Kind, list[Tensor]] = defaultdict(list)
+_waiting = [0]
+
+
+class Workspace:
+    """`numbers` of any value, for as long as this object lives; then others take their memory.
+
+    The first use of a page costs more than what is computed in it.
+    """
+
+    def __init__(self, count: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.kind: Kind = (count, dtype, device)
+        self.own = current_recorder() is None
+        waiting = _SPARE[self.kind] if self.own else None
+        if waiting:
+            self.numbers = waiting.pop()
+            _waiting[0] -= self.numbers.nbytes
+        else:
+            make = torch.empty if self.own else torch.zeros
+            with torch.inference_mode(False):  # training may use it next
+                self.numbers = make(count, dtype=dtype, device=device)
+
+    def __del__(self) -> None:
+        if self.own and _waiting[0] + self.numbers.nbytes <= SPARE:
+            _waiting[0] += self.numbers.nbytes
+            _SPARE[self.kind].append(self.numbers)
 
 
 def refuses_numba(scan: Scan, dtype: torch.dtype, device: str) -> str | None:
