@@ -170,6 +170,51 @@ def test_models_with_conditions_are_saved_copied_and_explained(tmp_path):
     assert "x(2) = 2.5" in str(model.why(R.h(2), data))
 
 
+X, Y, Z = V.X, V.Y, V.Z
+COMPARED = {
+    "two keys": [R.h(X, Y) <= (R.b(X), R._a(Y), R.a(X) > R.a(Y))],
+    "a key of conditions alone": [R.h(X) <= (R.b(X), R._a(Y), R.a(X) > R.a(Y))],
+    "negated": [R.h(X, Y) <= (R.b(X), R._a(Y), ~(R.a(X) > R.a(Y)))],
+    "apart": [R.h(X, Y) <= (R.b(X), R._a(Y), abs(R.a(X) - R.a(Y)) > 1)],
+    "two numbers of each": [
+        R.h(X, Y) <= (R.b(X), R._a(Y), R.a(X) * R.a(Y) + R.b(X) * R.b(Y) > 5.5)
+    ],
+    "of a derived value": [
+        R.g(X) <= R.a(X)[0.5], (R.h(X) <= (R.b(Y), R.g(X) >= R.g(Y))) | [F.max_agg],
+    ],
+    "attention": [
+        (R.w(X, Y) <= (R.a(Y), R.b(X), R.a(X) >= R.a(Y)))
+        | [F.product, F.softmax_agg(agg_terms=[Y])],
+        (R.h(X) <= (R.w(X, Y), R.b(Y))) | [F.product],
+    ],
+    "a recursion": [
+        R.h(X) <= (R._a(X), R.b(X)),
+        R.h(Y) <= (R.h(X)[0.5], R.special.next(X, Y), R.a(Y) >= R.a(X)),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_why_of_compared_values_of_two_keys(name):
+    """They are ranks inside; what follows from them is found as the reference finds it."""
+    program = Program(COMPARED[name])
+    facts = [R.a(k)[v] for k, v in enumerate((2.0, 0.5, 3.0, 3.0))]
+    facts += [R.b(k)[1.0 + k] for k in range(4)]
+    model = program.compile(R.h, seed=0, dtype=torch.float64)
+    data = model.ground(facts=facts)
+    weights = {name: w.detach() for name, w in model.named_parameters()}
+    solution = program.solve(facts, weights=weights)
+    atoms = [atom for atom in solution if atom.relation == "h"]
+    assert {atom for atom, _ in model.rows(data).items()} == set(atoms)
+    for atom in atoms:
+        ours, other = model.why(atom, data), solution.why(atom)
+        torch.testing.assert_close(ours.value, other.value)
+        for a, b in zip(ours.derivations, other.derivations, strict=True):
+            assert [g.assignment for g in a.groundings] == [g.assignment for g in b.groundings]
+    with pytest.raises(EdgewiseError, match="not-derivable"):
+        model.why(R.h(*[9] * len(atoms[0].terms)), data)
+
+
 TESTED = Program([R.h(V.I) <= (R.x(V.I), R.x(V.I) > 1)])
 OWN = R.h(V.I) <= (R.x(V.I), R.h(V.I) > 1)
 VECTOR = [R.h(V.I) <= R.x(V.I)[2, 3], R.g(V.I) <= (R._x(V.I), R.h(V.I) > 1)]

@@ -77,13 +77,13 @@ def value_recursive(plan: Plan, relation: str) -> bool:
 
 def behind(
     model: Model,
+    plan: Plan,
     atom: nodes.Atom,
     facts: Mapping[str, Table],
     known: Mapping[str, Index],
     constants: Constants,
 ) -> Behind:
     """What an atom is computed from; `known` are keys of relations that rules derive."""
-    plan: Plan = model.stages["plan"]
     domains = dict(plan.domains)
     rules: dict[str, list[DeltaRule]] = {}
     for number, rule in enumerate(plan.rules):

@@ -28,6 +28,7 @@ from edgewise.physical.recursion.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import RelationStep, Step
 from edgewise.plan.nodes import Plan
+from edgewise.plan.value_ranks import RankedComparison
 from edgewise.provenance import Behind, behind, one_sample, value_recursive
 from edgewise.reference import Solution, solve
 from edgewise.reference.evaluate import Evaluator
@@ -68,7 +69,7 @@ def why(
     """
     atom = _checked(model, query)
     step, values = _resolved(model, data, inputs, sample)
-    plan, constants = model.stages["plan"], step.prepared.constants
+    plan, constants = _plan(model), step.prepared.constants
     facts, known = _facts(model, step, values, sample), _known(step, plan, sample)
     stated = {name: table.index for name, table in facts.items()}
     index = known.get(atom.relation, stated.get(atom.relation))
@@ -78,7 +79,7 @@ def why(
     if not all(constants.knows(term) for term in atom.terms):  # type: ignore[arg-type]
         raise _not_derived(atom, index, constants)
     with torch.no_grad():
-        found = _behind(model, atom, facts, known, constants)
+        found = _behind(model, plan, atom, facts, known, constants)
     own = [rule for rule in plan.rules if rule.head.relation == atom.relation]
     read = needs(own, values_only=True).get(atom.relation, set())
     atoms = dict(found.values({atom.relation, *read}))
@@ -89,13 +90,14 @@ def why(
 
 def _behind(
     model: Model,
+    plan: Plan,
     atom: nodes.Atom,
     facts: Mapping[str, Table],
     known: Mapping[str, Index],
     constants: Constants,
 ) -> Behind:
     try:
-        return behind(model, atom, facts, known, constants)
+        return behind(model, plan, atom, facts, known, constants)
     except OverBudget as over:
         raise SampleTooLarge(
             f"`{atom!r}` follows from {over.args[0]:,} groundings or more, beyond the limit",
@@ -112,7 +114,7 @@ def _explained(
     relation: str,
 ) -> Solution:
     """What is behind an atom as if the reference had solved it."""
-    plan, program = model.stages["plan"], _needed(model)
+    plan, program = _plan(model), _needed(model)
     weights = _weights(model, program)
     table = WeightTable(
         [*plan.rules, *plan.facts], dict(plan.domains), dtype=model._one.dtype, values=weights
@@ -166,9 +168,19 @@ def _weights(model: Model, program: Program) -> dict[str, Tensor]:
     return {name: model.weight(name).detach() for name in model._paths if name in used}
 
 
+def _plan(model: Model) -> Plan:
+    """The rules before any pass, and those by which ranks say which values compare."""
+    plan: Plan = model.stages["plan"]
+    compared = [
+        c for c in model.stages.get("split", {}).values() if isinstance(c, RankedComparison)
+    ]
+    rules = [r for one in {c.head.relation: c for c in compared}.values() for r in one.rules()]
+    return replace(plan, steps=(*plan.steps, *rules)) if rules else plan
+
+
 def _needed(model: Model) -> Program:
     """The statements that the output needs, as they were before any pass."""
-    plan = model.stages["plan"]
+    plan = _plan(model)
     return Program(
         [*plan.rules, *plan.facts, *plan.lines],
         aggregation=plan.aggregation,

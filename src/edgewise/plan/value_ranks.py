@@ -79,6 +79,11 @@ class RankedComparison:
         between = nodes.SpecialAtom("leq", (start, rank)), nodes.SpecialAtom("lt", (rank, end))
         return [(one, ranks, *between) for one in ((runs, later) if self.is_outside else (runs,))]
 
+    def rules(self) -> list[nodes.Rule]:
+        """The selection as a relation that ranks derive."""
+        bodies = self.bodies(self.head.terms, 0)
+        return [nodes.Rule(self.head, body, (), self.head.place) for body in bodies]
+
 
 @dataclass(frozen=True)
 class PairwiseComparison:
@@ -145,9 +150,7 @@ def by_ranks(plan: Plan, known: Mapping[str, RankedComparison]) -> Plan:
                 body.append(item)
         steps.append(replace(step, body=tuple(body)))
     for name in sorted(apart):
-        head = known[name].head
-        bodies = known[name].bodies(head.terms, 0)
-        steps += [nodes.Rule(head, body, (), head.place) for body in bodies]
+        steps += known[name].rules()
     return replace(plan, steps=tuple(steps))
 
 
