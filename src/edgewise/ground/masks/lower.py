@@ -58,12 +58,12 @@ MOST_RUNS = 1 << 16
 MOST_LISTED = 1 << 24  # runs of an order: some hundred bytes each while they are combined
 MOST_TESTED = 1 << 32  # pairs, one by one or in blocks
 SHORT = 64  # pairs for each token, in a list to begin with
-AS_THEY_ARE = "as they are"
+INPUT_ORDER = "in input order"
 
 
 @dataclass(frozen=True, eq=False)
 class LoweredMask:
-    """The pairs of sorted tokens, their order (None: as they are), and why it was chosen."""
+    """The pairs of sorted tokens, their order (None: that of the input), and why it was chosen."""
 
     rows: Rows | Bitmap
     order: Order | None
@@ -96,7 +96,7 @@ class Candidate:
 
     @property
     def moves(self) -> bool:
-        return self.name != AS_THEY_ARE
+        return self.name != INPUT_ORDER
 
 
 def _cheapest(read: Read, n: int, m: int, sort: bool) -> LoweredMask:
@@ -104,7 +104,7 @@ def _cheapest(read: Read, n: int, m: int, sort: bool) -> LoweredMask:
 
     Orders are estimated by blocks that may hold pairs, and tried until one leaves little to gain.
     """
-    plain = (AS_THEY_ARE, Order(np.arange(n), np.arange(m)))
+    plain = (INPUT_ORDER, Order(np.arange(n), np.arange(m)))
     estimates = [
         _estimate(read, n, m, *one) for one in (*(candidate_orders(read) if sort else ()), plain)
     ]
@@ -139,7 +139,7 @@ def _estimate(read: Read, n: int, m: int, name: str, order: Order) -> Candidate:
     """An order with the pairs of the blocks that may hold some."""
     block = _block(n, m, SLAB)
     possible, _ = _test(read, order).bounds(block)
-    moved = MOVED * (n + 2 * m) if name != AS_THEY_ARE else 0.0
+    moved = MOVED * (n + 2 * m) if name != INPUT_ORDER else 0.0
     return Candidate(float(min(int(possible.sum()) * block**2, n * m)) + moved, name, order, moved)
 
 
