@@ -87,7 +87,7 @@ TYPOS = [
         "an unknown keyword",
         "(R.h(V.X) <= R.a(V.X)) | [F.leaky_relu(alpha=0.2)]",
         "bad-function",
-        ("'slope'", "not 'alpha'", "`F.leaky_relu(slope)`"),
+        ("'slope'", "not 'alpha'", "`F.leaky_relu(0.2)`"),
     ),
 ]
 

@@ -13,7 +13,7 @@ import edgewise
 SHELL = ("edgewise ", "torchrun ", "make ", "pip ", "hf ", "--")
 # a place of a plan, names of a state, an address, the text form
 OTHER = {"attention from I over J", "layer.0", "postgresql://...", ")"}
-OTHER |= {"head :- body.", "h(X) :- a(X)."}
+OTHER |= {"head :- body.", "h(X) :- a(X).", "edge(a, b)."}
 
 
 def test_there_are_forty():

@@ -303,7 +303,7 @@ def test_wanted_rows_of_a_model_with_conditions():
     of_part = torch.autograd.grad(found[0].square().sum(), learnt)
     for one, other in zip(of_full, of_part, strict=True):
         torch.testing.assert_close(one, other)
-    with pytest.raises(EdgewiseError, match="grounded for some rows"):
+    with pytest.raises(EdgewiseError, match="has another `want=`"):
         model(model.ground(edge=edge, want=[1]), **inputs, want=[2])
 
 

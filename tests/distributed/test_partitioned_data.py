@@ -109,5 +109,5 @@ def test_edges_are_pairs_of_the_nodes(edges):
 
 
 def test_metis_needs_edges():
-    with pytest.raises(BadShards, match="no edges"):
+    with pytest.raises(BadShards, match="of which there are none"):
         partition_of("metis", 3, 2)

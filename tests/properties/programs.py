@@ -13,7 +13,7 @@ from edgewise.language.specials import SPECIALS
 from edgewise.language.statements import flatten
 
 PLAIN_NAMES = ["a", "b", "edge", "q", "x", "h_1", "b-c", "layer.0.q", "max", "exp", "true", "t"]
-ODD_NAMES = ["special", "hidden", "class", "in", "T", "Upper", "a.T", "x_", "two words", ""]
+ODD_NAMES = ["special", "hidden", "class", "in", "T", "Upper", "a.T", "x_", "two words"]
 HARD_NAMES = ['quo"te', "quo'te", "back\\slash", "per % cent", "new\nline", "ß é", "😀", "/*", "1"]
 VARIABLES = ["X", "Y", "I", "J", "H", "_", "_x", "Long_Name", "item", "0", "x.y", "lambda", "an é"]
 PARAMETERS = ["x", "y", "State", "_p", "é"]
@@ -26,13 +26,13 @@ PATTERNS = [
 NUMBERS = st.floats(allow_nan=False, width=64)
 SIZES = st.integers(1, 99)
 
-names = st.sampled_from(PLAIN_NAMES + ODD_NAMES + HARD_NAMES) | st.text(max_size=4).filter(
-    lambda text: not text.startswith("^")
-)
+names = st.sampled_from(PLAIN_NAMES + ODD_NAMES + HARD_NAMES) | st.text(
+    min_size=1, max_size=4
+).filter(lambda text: not text.startswith("^"))
 names = names.filter(lambda name: not name.startswith("_"))  # which hides an atom in Python
 plain_names = st.sampled_from(PLAIN_NAMES)
 variables = st.sampled_from(VARIABLES).map(nodes.Variable)
-constants = st.integers() | names
+constants = st.integers() | names | st.just("")
 terms = st.lists(variables | constants, max_size=3).map(tuple)
 keys = st.lists(constants, max_size=3).map(tuple)
 
