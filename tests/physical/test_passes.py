@@ -14,6 +14,7 @@ from edgewise.physical.merge import added_at
 from edgewise.physical.passes import ON_GRAPH, gathers
 from edgewise.physical.passes.dots import edge_dots
 from edgewise.pipeline import PASSES
+from edgewise.zoo import relational_attention
 from tests.physical.test_plan import CASES, EDGE, assert_equal, values_and_gradients
 
 NAMES = [step.name for step in ON_GRAPH]
@@ -226,3 +227,18 @@ def test_products_of_sums_are_added_to_all_rows(aggregation):
         found.append((values, *gradients))
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_an_index_whose_readers_went_is_written_again():
+    """Of relational attention one pass removes a gather whose index a later rewriting reads."""
+    n = 40
+    config = relational_attention.Network(inputs=4, hidden=8, outputs=2, layers=2)
+    program = relational_attention.network(config)
+    i = torch.arange(n)
+    edge = torch.stack([i.repeat(2), torch.cat([(7 * i + 1) % n, (7 * i + 3) % n])])
+    x = torch.randn(n, 4, dtype=torch.float64, generator=torch.manual_seed(1))
+    found = []
+    for without in ((), ["project rows"]):
+        model = program.compile(R.logits, seed=0, dtype=torch.float64, without=without)
+        found.append(values_and_gradients(model, model.ground(edge=rows(edge)), x))
+    assert_equal(*found)

@@ -179,7 +179,7 @@ class Lowering:
     def constant(self, thing: Any) -> Node:
         """Anything that stays as it is, as an attribute of the graph."""
         found = self._held.get(id(thing))
-        if found is None:
+        if found is None or found[1]._erased:  # a pass removed all that read it
             kind = "index" if isinstance(thing, Tensor) and not thing.is_floating_point() else ""
             name = f"{kind or type(thing).__name__.lower().strip('_')}{len(self.constants)}"
             self.constants[name] = thing
