@@ -80,7 +80,7 @@ def caller() -> Caller:
     """
     frame = sys._getframe(1)
     # a compiled model is called by way of torch
-    inside = (*("edgewise", "torch.", "contextlib", "functools"), "transformers.")
+    inside = (*("edgewise", "torch.", "contextlib", "functools"), "transformers.", "importlib.")
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(inside):
         if (
             frame.f_globals.get("__name__") == "edgewise.errors"

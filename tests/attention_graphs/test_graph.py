@@ -205,3 +205,11 @@ def test_attention_that_is_not_fused_says_why():
         attention_graph(Program(rules).compile(R.w), x=x)
     apart = Program([*rules, R.z(V.I) <= R.y(V.I), R.z(V.I) <= R.x(V.I)]).compile(R.z)
     assert len(attention_graph(apart, x=x).calls) == 1
+
+
+@pytest.mark.parametrize("model", [42, torch.ones(1, 3), "bert"])
+def test_what_is_no_model_is_said_first(model):
+    layer = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+    with pytest.raises(NoAttention, match="a model is expected") as caught:
+        attention_graph(model, layer)
+    assert "`view(model, inputs)`" in caught.value.help

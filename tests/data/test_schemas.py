@@ -297,6 +297,34 @@ def test_what_is_no_schema_is_refused(make):
     assert caught.value.code in ("bad-schema", "unreadable-source")
 
 
+PEOPLE = pandas.DataFrame({"id": ["ann", "bob"], "age": [31.0, 27.0], "churned": [0, 1]})
+LABELLED = data.Schema(p=data.table("people", keys=["id"], values="age", label="churned"))
+
+
+@pytest.mark.parametrize(
+    ("read", "help"),
+    [
+        (lambda: data.read(PEOPLE, LABELLED), '`data.read({"people": frame}, schema)`'),
+        (lambda: data.read(LABELLED, {"people": PEOPLE}), "the source comes first"),
+        (lambda: data.table("people", keys="email"), '`keys=["email"]`'),
+        (
+            lambda: data.read({"people": PEOPLE.drop(columns="churned")}, LABELLED),
+            "`frame.assign(churned=None)`",
+        ),
+    ],
+)
+def test_a_slip_is_answered_in_a_line_with_what_to_write(read, help):
+    with pytest.raises(EdgewiseError) as caught:
+        read()
+    assert help in caught.value.help
+    assert "\n" not in caught.value.message  # no page of rows
+
+
+def test_rows_to_predict_have_a_null_for_a_label():
+    later = PEOPLE.drop(columns="churned").assign(churned=None)
+    assert len(data.read({"people": later}, LABELLED).labels["p"].values) == 0
+
+
 def test_integers_that_do_not_fit():
     refused("unreadable-source", {"id": [2**64]}, keys=["id"])
     large = np.array([2**63], dtype=np.uint64)

@@ -48,7 +48,7 @@ def reference(model, graph):
 
 
 SOME = ("sinks", "heads", "layers")
-DECODERS = {"gpt2": GRAPHS, "llama": SOME, "mistral": SOME, "gpt_oss": SOME}
+DECODERS = {"gpt2": GRAPHS, "llama": SOME, "mistral": SOME, "gpt_oss": SOME, "gemma2": SOME}
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
@@ -93,8 +93,22 @@ def test_keys_that_no_later_token_attends_to_are_evicted(make):
     assert sizes(model(tokens(2, 30)).past_key_values) == [6 + 2] * 2
 
 
-def test_steps_of_several_tokens():
-    model = hf.use(models.built(models.llama), SINKS)
+@pytest.mark.parametrize("make", [models.gemma2, models.mistral, models.gpt_oss])
+def test_sliding_windows_evict_what_the_graph_does_not_need(make):
+    narrow = window(1) | global_tokens(1)
+    model = hf.use(models.built(make), narrow)
+    cache = DynamicCache(config=model.config)
+    found = model.generate(tokens(2, 9), past_key_values=cache, **HOW)
+    assert torch.equal(found, model.generate(tokens(2, 9), use_cache=False, **HOW))
+    assert all(size <= 2 for size in sizes(cache))  # 3 by the sliding window alone
+    hf.use(model, per_layer(narrow, causal()))  # a layer needs all that its own mask allows
+    found = model.generate(tokens(2, 9), **HOW)
+    assert torch.equal(found, model.generate(tokens(2, 9), use_cache=False, **HOW))
+
+
+@pytest.mark.parametrize("make", [models.llama, models.gemma2])
+def test_steps_of_several_tokens(make):
+    model = hf.use(models.built(make), SINKS)
     ids = tokens(2, 20)
     wanted = model(ids).logits
     cache, at = DynamicCache(config=model.config), 0
@@ -105,8 +119,9 @@ def test_steps_of_several_tokens():
     assert sizes(cache) == [5, 5]
 
 
-def test_tokens_are_taken_back():
-    model = hf.use(models.built(models.llama), SINKS)
+@pytest.mark.parametrize("make", [models.llama, models.gemma2])
+def test_tokens_are_taken_back(make):
+    model = hf.use(models.built(make), SINKS)
     ids = tokens(2, 20)
     wanted = model(ids).logits
     cache = DynamicCache(config=model.config)

@@ -21,6 +21,12 @@ def opt():
     return OPTForCausalLM(OPTConfig(**sizes, **more, dropout=0.0))
 
 
+def gptj():
+    from transformers import GPTJConfig, GPTJForCausalLM
+
+    return GPTJForCausalLM(GPTJConfig(vocab_size=29, n_embd=16, n_layer=1, n_head=4, rotary_dim=2))
+
+
 TABLES = {
     "bert": (models.bert, "embeddings.position_embeddings", 0, 64),
     "roberta": (models.roberta, "embeddings.position_embeddings", 2, 62),
@@ -135,6 +141,7 @@ BAD = {
     "too many positions": (models.gpt2, 2_000_000_000, LONG, {}, "no-positions"),
     "no more positions": (models.bert, 64, LONG, {}, "no-positions"),
     "no positions": (models.t5, 900, LONG, {}, "no-positions"),
+    "attention of its own": (gptj, 900, LONG, {}, "not-pluggable"),
     "no number": (models.bert, "900", LONG, {}, "bad-size"),
     "no graph": (models.bert, 900, None, {}, "not-an-attention"),
     "no such kind": (models.llama, 900, LONG, {"rotary": "cubic"}, "bad-choice"),

@@ -95,6 +95,11 @@ CALLED = Program([R.h(V.I) <= F.call(torch.nn.Linear(2, 2))(R.x(V.I))])
         (lambda: graphs.causal() ^ graphs.window(1), "`(a - b) | (b - a)`"),
         (lambda: sum([graphs.causal(), graphs.window(1)]), "`a | b`"),
         (lambda: graphs.causal() * graphs.window(1), "`a & b`"),
+        (lambda: graphs.causal & graphs.window(1), "`causal(...)`"),
+        (lambda: graphs.causal | graphs.window(1), "`causal(...)`"),
+        (lambda: graphs.full - graphs.window(1), "`full(...)`"),
+        (lambda: graphs.causal() & graphs.window, "`window(...)`"),
+        (lambda: graphs.window(1).dense(8) & graphs.causal(), "`graphs.from_dense(mask)`"),
     ],
 )
 def test_a_slip_is_refused_with_the_right_spelling(write, help):

@@ -417,3 +417,21 @@ def test_errors_have_the_names_that_they_have_there():
     assert isinstance(found.value, NeuraLogicError)
     with pytest.raises(ModelError):
         Model().build_dataset(Dataset())
+
+
+@pytest.mark.parametrize(
+    ("name", "help"),
+    [
+        ("set_jvm_path", "there is no virtual machine"),
+        ("BackendError", "there is no virtual machine"),
+        ("set_graphviz_path", "`model.draw()`"),
+        ("add_log_handler", "`TrainerCallback`"),
+    ],
+)
+def test_names_that_are_not_here_say_what_is_instead(name, help):
+    with pytest.raises(EdgewiseError) as caught:
+        exec(f"from edgewise.neuralogic import {name}", {})
+    assert caught.value.code == "not-there"
+    assert help in caught.value.help
+    with pytest.raises(ImportError):
+        exec("from edgewise.neuralogic import misspelt", {})

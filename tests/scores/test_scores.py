@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from edgewise import R, V
 from edgewise.errors import EdgewiseError
 from edgewise.graphs import window
 from edgewise.kernels.attention import attention
@@ -232,7 +234,27 @@ def test_a_score_that_is_too_deep_is_refused_before_it_is_worked_out(step, most)
         (lambda: S + (I == 1), "`I.equals(J)`"),
         (lambda: S**2, "`S * S`"),
         (lambda: I // 2, "`floor(I / 2)`"),
-        (lambda: S + torch.ones(3), "`table(tensor, index)`"),
+        (lambda: S + torch.ones(3), "`scores.table(tensor, index)`"),
+        (lambda: torch.ones(3) * S, "`scores.scalar(tensor)`"),
+        (lambda: torch.ones(3) > S, "`scores.scalar(tensor)`"),
+        (lambda: np.ones(3) * S, "`scores.scalar(tensor)`"),
+        (lambda: torch.ones(4)[H] * S, "`scores.scalar(tensor)`"),
+        (lambda: [1, 2][I] + S, "`scores.table(tensor, J)`"),
+        (lambda: S[0], "`scores.table(tensor, index)`"),
+        (lambda: torch.log(1 + I - J), "`scores.log(x)`"),
+        (lambda: np.log(1 + I - J), "`scores.log(x)`"),
+        (lambda: (1 + I - J).log(), "`scores.log(x)`"),
+        (lambda: torch.relu(S), "`scores.maximum(x, 0)`"),
+        (lambda: S.clamp(-5, 5), "`scores.maximum(low, scores.minimum(x, high))`"),
+        (lambda: torch.where(I > J, S, 0), "`scores.where(condition, a, b)`"),
+        (lambda: torch.nn.functional.softplus(S), "exp, log"),
+        (lambda: max(S, 0), "`maximum(a, b)`"),
+        (lambda: S + V.I, "`I`, `J` and `H` of `edgewise.scores`"),
+        (lambda: S + R.bias(V.I), "`I`, `J` and `H` of `edgewise.scores`"),
+        (lambda: table(torch.ones(4)), "`scalar(values)`"),
+        (lambda: table(torch.ones(4, 8), H, J), "the row of its head"),
+        (lambda: table(torch.tensor(2.0), 0), "`scalar(tensor)`"),
+        (lambda: table(torch.arange(3), J), "`table(tensor.float(), index)`"),
     ],
 )
 def test_a_slip_is_refused_with_the_right_spelling(write, help):

@@ -65,6 +65,14 @@ def attention_graph(
     AttentionGraph(5 tokens, 1 layer, 2 heads)
     """
     model = getattr(model, "_orig_mod", model)  # of a compiled module, whose code makes no calls
+    if not isinstance(model, Pretrained | nn.Module | Sequence) or isinstance(model, str):
+        raise NoAttention(
+            f"a model is expected, got {type(model).__name__}",
+            caller(),
+            "write `view(model, inputs)`"
+            if isinstance(text, nn.Module)
+            else "load one: `zoo.from_pretrained(path)`, or compile a program",
+        )
     if isinstance(text, Tensor) and isinstance(model, nn.Module) and not isinstance(model, Model):
         inputs[_first_input(model)], text = text, None
     if text is not None and not isinstance(text, str):
@@ -75,14 +83,8 @@ def attention_graph(
         calls, found = _of_program(model, text, sample, inputs), None
     elif isinstance(model, nn.Module):
         calls, found = _of_module(model, text, tokenizer, sample, truncate, inputs)
-    elif isinstance(model, Sequence) and not isinstance(model, str):
-        calls, found = [_known(at, one, sample) for at, one in enumerate(model)], None
     else:
-        raise NoAttention(
-            f"a model is expected, got {type(model).__name__}",
-            caller(),
-            "load one: `zoo.from_pretrained(path)`, or compile a program",
-        )
+        calls, found = [_known(at, one, sample) for at, one in enumerate(model)], None
     if not calls:
         raise NoAttention("there is no self-attention", caller(), SUCH_AS)
     return AttentionGraph(_labels(calls, tokens if tokens is not None else found), tuple(calls))

@@ -54,9 +54,11 @@ def read(source: object, schema: Schema, *, dtype: torch.dtype | None = None) ->
     """
     if not isinstance(schema, Schema):
         raise BadSchema(
-            f"the schema is {safe_repr(schema)}",
+            f"a schema is expected, got {type(schema).__name__}",
             caller(),
-            "write `data.Schema(person=data.table(...))`",
+            "write `data.read(frames, schema)`: the source comes first"
+            if isinstance(source, Schema)
+            else "write `data.Schema(person=data.table(...))`",
         )
     if dtype is not None and dtype not in PRECISIONS:
         help = "give a floating-point one: `dtype=torch.float64`"
@@ -99,7 +101,14 @@ def _fetch(source: TableSource, schema: Schema) -> list[Fetched]:
             continue
         known = source.columns(there[spec.name])
         errors += [
-            UnknownColumn(f"`{spec.name}` has no column `{name}`", spec.place, suggest(name, known))
+            UnknownColumn(
+                f"`{spec.name}` has no column `{name}`",
+                spec.place,
+                suggest(name, known)
+                if name != spec.label
+                else f"rows to predict have a null there: `frame.assign({name}=None)`; without "
+                "labels, leave out `label=`",
+            )
             for name in spec.columns()
             if name not in known
         ]

@@ -258,7 +258,8 @@ class table:
 
     def _check_keys(self) -> None:
         if isinstance(self.keys, str | bytes) or not isinstance(self.keys, Sequence | Mapping):
-            self._refuse(f"keys are {safe_repr(self.keys)}", 'write `keys=["id"]`')
+            one = self.keys if isinstance(self.keys, str) else "id"
+            self._refuse(f"keys are {safe_repr(self.keys)}", f'write `keys=["{one}"]`')
         if not self.keys:
             self._refuse("no keys", 'name the columns that identify a row: `keys=["id"]`')
         if isinstance(self.keys, Mapping):

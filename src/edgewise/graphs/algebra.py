@@ -364,14 +364,30 @@ def parenthesised(pattern: Pattern, precedence: int) -> str:
 def pattern_of(other: Any) -> Pattern:
     """`other`, if it is a pattern."""
     if not isinstance(other, Pattern):
-        raise NotAPattern(
-            f"expected a pattern, got {short_repr(other)}",
-            caller(),
-            "call it, with its sizes in the parentheses"
-            if isinstance(other, type) and issubclass(other, Pattern)
-            else "write one of `edgewise.graphs`, such as `window(3)`; heads combine one by one",
-        )
+        what = short_repr(other)
+        raise NotAPattern(f"expected a pattern, got {what}", caller(), pattern_instead(other))
     return other
+
+
+def pattern_instead(graph: object) -> str:
+    """How to write what was given instead of a pattern."""
+    if isinstance(graph, str):
+        return f"read it: `graphs.parse({graph!r})`"
+    if isinstance(graph, type) and issubclass(graph, Pattern):
+        return f"call it, with its sizes in the parentheses: `{graph.__name__}(...)`"
+    if hasattr(graph, "mask_mod"):
+        return "of its `mask_mod`: `graphs.where(lambda i, j: mask_mod(0, 0, i, j))`"
+    if callable(graph):
+        return "of a function of positions, write `graphs.where(lambda i, j: ...)`"
+    if hasattr(graph, "dtype"):
+        return "of a mask, write `graphs.from_dense(mask)`; of pairs, `graphs.from_edges(pairs)`"
+    if isinstance(graph, bool):
+        return "of a causal mask, write `causal()`; without a mask, leave it out"
+    if isinstance(graph, list | tuple) and all(isinstance(one, Pattern) for one in graph):
+        return "of one pattern for each head, write `per_head(a, b)`"
+    if isinstance(graph, ReflectedOperand):
+        return "heads, samples and layers are combined one by one: `per_head(a & b, c & b)`"
+    return "write one of `edgewise.graphs`, such as `window(3)`, or `from_edges(...)`"
 
 
 def _is_scattered(pattern: Pattern, n: int, m: int, first: int, last: int) -> bool:

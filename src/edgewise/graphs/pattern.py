@@ -103,6 +103,15 @@ class Pattern(Cached):
     def __and__(self, other: "Pattern") -> "Pattern":
         return algebra.associated(algebra.intersection, self, other)
 
+    def __ror__(self, other: Any) -> "Pattern":
+        return algebra.pattern_of(other) | self
+
+    def __rand__(self, other: Any) -> "Pattern":
+        return algebra.pattern_of(other) & self
+
+    def __rsub__(self, other: Any) -> "Pattern":
+        return algebra.pattern_of(other) - self
+
     def __add__(self, other: Any) -> "Pattern":
         if isinstance(other, ReflectedOperand):
             return NotImplemented

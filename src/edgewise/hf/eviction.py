@@ -119,10 +119,14 @@ def layer_class() -> type[Any]:
 
 
 @torch.compiler.disable
-def install(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def install(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, sliding: bool = False
+) -> None:
     """A pre-hook of an attention module: an empty layer of a growing cache becomes one that evicts.
 
-    The hook sees the cache wherever the model creates it.
+    The hook sees the cache wherever the model creates it. `sliding`: all modules evict, so that
+    layers of sliding windows, which retain less than the window where the graph does, may be
+    replaced too; masks count the keys of one layer for all of its kind.
     """
     from transformers.cache_utils import Cache, EncoderDecoderCache
 
@@ -134,7 +138,7 @@ def install(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     held = found[0].self_attention_cache if isinstance(found[0], EncoderDecoderCache) else found[0]
     while held.layer_class_to_replicate is not None and len(held.layers) <= at:
         held.layers.append(held.layer_class_to_replicate())
-    _replace_layers(held)
+    _replace_layers(held, sliding)
     layer: Any = held.layers[at] if at < len(held.layers) else None
     if not isinstance(layer, layer_class()):
         return
@@ -154,13 +158,15 @@ def other_graph(graph: Graph) -> EvictedKeys:
     )
 
 
-def _replace_layers(cache: Any) -> None:
+def _replace_layers(cache: Any, sliding: bool = False) -> None:
     """Empty layers that grow become layers that evict, of nothing until `install` sets a graph."""
-    from transformers.cache_utils import DynamicLayer
+    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
+    growing = {DynamicLayer, DynamicSlidingWindowLayer} if sliding else {DynamicLayer}
     for at, layer in enumerate(cache.layers):
-        if type(layer) is DynamicLayer and not layer.is_initialized:
+        if type(layer) in growing and not layer.is_initialized:
             cache.layers[at] = layer_class()()
+            cache.layers[at].record_past = getattr(layer, "record_past", False)
 
 
 def prepare_for_generation(

@@ -18,7 +18,7 @@ from edgewise.graphs.checks import integer, one_of, physical_memory
 from edgewise.hf.architectures import POSITION_FIELDS, ROTARY_CLASS
 from edgewise.hf.errors import NoPositions
 from edgewise.hf.positions import position_tables, reserved_rows
-from edgewise.hf.replace import use
+from edgewise.hf.replace import attention_modules, use
 from edgewise.hf.saved import Attention
 
 ROTARY = ("linear", "dynamic", "yarn")
@@ -53,6 +53,7 @@ def longer(
     """
     positions = integer(positions, "positions", 1)
     one_of(rotary, "rotary", ROTARY)
+    attention_modules(model)  # a model that takes no graph is refused as `use` refuses it
     tables, rotaries = position_tables(model), _rotary(model)
     if not tables and not rotaries:
         raise NoPositions(

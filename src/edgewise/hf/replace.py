@@ -13,6 +13,7 @@ from torch import nn
 
 from edgewise.errors import caller, checks_options, suggest
 from edgewise.graphs import full, parse, per_head, per_layer, per_sample
+from edgewise.graphs.algebra import pattern_instead
 from edgewise.graphs.drawing import require_package
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf import eviction, positions
@@ -34,7 +35,6 @@ from edgewise.hf.saved import (
     to_config,
     warn_not_saved,
 )
-from edgewise.kernels.attention.arguments import pattern_instead
 from edgewise.language.program import Program
 
 if TYPE_CHECKING:
@@ -133,6 +133,9 @@ def _install(
 ) -> None:
     """Give every module its attention, and causal ones a cache that evicts keys."""
     indices = {name: index for index, name in enumerate(self_attention)}
+    causal = [name for name, module in modules if name in indices and _is_causal(module)]
+    evicting = {name for name in causal if eviction.evicts(chosen.get(name, full()))}
+    evict = partial(eviction.install, sliding=len(evicting) == len(causal))
     for name, module in modules:
         attend = chosen.get(name, full())
         graph = None if isinstance(attend, ProgramAttention) else attend
@@ -142,8 +145,8 @@ def _install(
         module._edgewise = own  # type: ignore[assignment]
         handle = module.register_forward_pre_hook(refuse_lost_graph)
         setattr(module, IN_USE_HOOK, handle)
-        if name in indices and _is_causal(module) and eviction.evicts(graph):
-            handle = module.register_forward_pre_hook(eviction.install, with_kwargs=True)
+        if name in evicting:
+            handle = module.register_forward_pre_hook(evict, with_kwargs=True)
             setattr(module, CACHE_HOOK, handle)
 
 
@@ -255,7 +258,8 @@ def attention_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
         raise NotPluggable(
             f"`{type(model).__name__}` does not look up its attention in transformers",
             caller(),
-            "use a Hugging Face model that supports `set_attn_implementation`",
+            "use a model that supports `set_attn_implementation`, as Llama, Qwen, GPT-NeoX, OPT "
+            "and BERT do; Bloom, Falcon, GPT-J and XGLM compute attention in code of their own",
         )
     return found
 

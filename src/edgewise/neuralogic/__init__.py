@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from edgewise.errors import caller
 from edgewise.neuralogic import core, dataset, inference, nn
 from edgewise.neuralogic.core import (
     C,
@@ -18,6 +19,7 @@ from edgewise.neuralogic.core import (
     Var,
 )
 from edgewise.neuralogic.dataset import Dataset, FileDataset, Sample
+from edgewise.neuralogic.errors import NotThere
 from edgewise.neuralogic.exceptions import (
     ConfigurationError,
     DatasetError,
@@ -71,3 +73,22 @@ __all__ = [
     "set_max_memory_size",
     "shutdown",
 ]
+
+_MACHINE = "leave it out: there is no virtual machine"
+_PICTURES = "leave it out: `model.draw()` and `sample.draw()` need no Graphviz"
+ABSENT = {
+    "BackendError": _MACHINE,
+    "set_jvm_path": _MACHINE,
+    "set_jvm_options": _MACHINE,
+    "set_graphviz_path": _PICTURES,
+    "get_default_graphviz_path": _PICTURES,
+    "LogHandler": "print what `model.train` returns, or write a `TrainerCallback`",
+    "add_log_handler": "print what `model.train` returns, or write a `TrainerCallback`",
+}
+
+
+def __getattr__(name: str) -> object:
+    """What PyNeuraLogic has beside: an error that `from edgewise.neuralogic import name` shows."""
+    if name in ABSENT:
+        raise NotThere(f"`{name}` of PyNeuraLogic is not here", caller(), ABSENT[name])
+    raise AttributeError(f"module 'edgewise.neuralogic' has no attribute '{name}'")

@@ -29,3 +29,11 @@ class BadSetting(EdgewiseError):
     code = "bad-setting"
     example = "from edgewise.neuralogic import Settings\nSettings(optimizer='adam')"
     instead = "from edgewise.neuralogic import Settings, nn\nSettings(optimizer=nn.Adam())"
+
+
+class NotThere(EdgewiseError):
+    """A name of PyNeuraLogic that has no meaning without its virtual machine."""
+
+    code = "not-there"
+    example = "from edgewise.neuralogic import set_jvm_path"
+    instead = "from edgewise.neuralogic import R, V"

@@ -6,8 +6,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller, safe_repr
+from edgewise.errors import caller, checks_options, safe_repr
 from edgewise.scores.score import BadScore, I, J, S, Score, apply, as_score, entry
+
+ONE_INDEX = (
+    "write `table(values, J)`: of shape (heads, length) it reads the row of its head; tables of "
+    "several positions are a mask or a rule"
+)
 
 
 def tanh(x: Score) -> Score:
@@ -100,17 +105,31 @@ def where(condition: Score, a: Score | float, b: Score | float) -> Score:
     return apply("where", condition, a, b)
 
 
-def table(values: Tensor, index: Score | float = 0) -> Score:
+@checks_options(ONE_INDEX)
+def table(values: Tensor, index: Score | float | None = None) -> Score:
     """values[index] or, with a row for each head, values[h, index]; the index is clamped.
 
     >>> table(torch.zeros(8, 3), minimum(abs(I - J), 2))
     table0[minimum(abs(I - J), 2)]
     """
-    if not isinstance(values, Tensor) or not values.is_floating_point() or values.ndim == 0:
+    if not isinstance(values, Tensor) or values.ndim == 0:
         raise BadScore(
             f"a table is a tensor of real numbers with an axis, got {_described(values)}",
             caller(),
-            "give shape (length,), or (heads, length) for one row per head",
+            "give shape (length,), or (heads, length) for one row per head; one learned number is "
+            "`scalar(tensor)`",
+        )
+    if not values.is_floating_point():
+        raise BadScore(
+            f"a table is a tensor of real numbers, got {_described(values)}",
+            caller(),
+            "write `table(tensor.float(), index)`",
+        )
+    if index is None:
+        raise BadScore(
+            f"which entry of the table of shape {tuple(values.shape)}?",
+            caller(),
+            "write `table(values, I - J)`; one number for each head is `scalar(values)`",
         )
     if values.shape[-1] == 0:
         raise BadScore(

@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
+from edgewise.language import nodes as rules
+from edgewise.language.term_expressions import Comparable
 from edgewise.scores import nodes
 from edgewise.scores.nodes import Entry, Node, Number, show
 from edgewise.scores.primitives import call
 
 DEEPEST, MOST_PARTS = 100, 10_000
+# Functions of torch and NumPy, and methods of tensors: how a score says the same.
+ELSEWHERE = {
+    **{f: f"scores.{f}(x)" for f in ("tanh", "exp", "log", "sqrt", "sigmoid", "floor")},
+    **{f: f"scores.{f}(a, b)" for f in ("maximum", "minimum")},
+    **{f: "abs(x)" for f in ("abs", "absolute")},
+    "where": "scores.where(condition, a, b)",
+    "relu": "scores.maximum(x, 0)",
+    "max": "scores.maximum(a, b)",
+    "min": "scores.minimum(a, b)",
+    "clamp": "scores.maximum(low, scores.minimum(x, high))",
+    "clip": "scores.maximum(low, scores.minimum(x, high))",
+    "log1p": "scores.log(1 + x)",
+    "square": "x * x",
+    "pow": "x * x",
+    "eq": "a.equals(b)",
+}
+OPERATORS = {"add", "sub", "subtract", "mul", "multiply", "div", "truediv", "divide", "mod"}
+OPERATORS |= {"remainder", "and", "bitwise_and", "or", "bitwise_or"}
+OPERATORS |= {"lt", "le", "gt", "ge", "less", "less_equal", "greater", "greater_equal"}
 
 
 class BadScore(EdgewiseError):
@@ -21,6 +42,10 @@ class BadScore(EdgewiseError):
     code = "bad-score"
     example = "from edgewise.scores import S\n\nS if S > 0 else 0.1 * S"
     instead = "from edgewise.scores import S, where\n\nwhere(S > 0, S, 0.1 * S)"
+
+
+class UnknownFunction(BadScore, AttributeError):
+    """A method of tensors, which a score does not have."""
 
 
 class ScoreTooDeep(EdgewiseError):
@@ -130,8 +155,35 @@ class Score:
         raise BadScore(
             "a score is not true or false: it is computed for every pair",
             caller(),
-            "write `where(condition, a, b)`, and `&`, `|`, `~` for and, or, not",
+            "write `where(condition, a, b)`, and `&`, `|`, `~` for and, or, not; `maximum(a, b)` "
+            "for the larger one",
         )
+
+    def __index__(self) -> int:
+        raise _of_tensors("getitem")
+
+    def __getitem__(self, index: Any) -> Any:
+        raise BadScore(
+            "a score is one number for each pair, and has no entries",
+            caller(),
+            "the entry of a tensor at an index is `scores.table(tensor, index)`",
+        )
+
+    __iter__ = None  # else Python would ask for entries
+
+    if not TYPE_CHECKING:  # what is no field is a mistake of ours there
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # what Python, notebooks and copies look for
+                raise AttributeError(name)
+            raise UnknownFunction(f"a score has no method `{name}`", caller(), _same(name))
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any) -> Any:
+        raise _of_tensors(getattr(function, "__name__", ""))
+
+    def __array_ufunc__(self, function: Any, *_: Any, **__: Any) -> Any:
+        raise _of_tensors(function.__name__)
 
     def __pow__(self, other: Any) -> Any:
         raise BadScore(
@@ -163,14 +215,47 @@ def as_score(item: Any) -> Score:
     if isinstance(item, Score):
         return item
     if isinstance(item, bool) or not isinstance(item, int | float):
-        raise BadScore(
-            f"a score is made of scores and numbers, not of {type(item).__name__}",
-            caller(),
-            "Python computes `==` of two scores itself: write `I.equals(J)`"
-            if isinstance(item, bool)
-            else "write `table(tensor, index)` for numbers in a tensor",
-        )
+        raise _of_others(type(item).__name__, item)
     return Score(Number(item))
+
+
+def _of_others(kind: str, item: object = None) -> BadScore:
+    if isinstance(item, bool):
+        help = "Python computes `==` of two scores itself: write `I.equals(J)`"
+    elif isinstance(item, Comparable | rules.Expression):
+        help = "the positions of query, key and head are `I`, `J` and `H` of `edgewise.scores`"
+    else:
+        help = (
+            "write `scores.scalar(tensor)` for one learned number, or one of each head; "
+            "`scores.table(tensor, index)` for others"
+        )
+    return BadScore(f"a score is made of scores and numbers, not of {kind}", caller(), help)
+
+
+def _of_tensors(name: str) -> BadScore:
+    """`torch.log(S)`, `np.log(S)`, and what operators of tensors and arrays call."""
+    name = name.strip("_")
+    if name.removeprefix("r") in OPERATORS:
+        return _of_others("tensors")
+    if name == "getitem":
+        return BadScore(
+            "a score is no index of a tensor: it is computed for every pair",
+            caller(),
+            "write `scores.table(tensor, J)` for `tensor[J]`; one number for each head is "
+            "`scores.scalar(tensor)`",
+        )
+    return BadScore(
+        f"`{name}` takes tensors, and a score is computed for every pair", caller(), _same(name)
+    )
+
+
+def _same(name: str) -> str:
+    if name in ELSEWHERE:
+        return f"write `{ELSEWHERE[name]}`"
+    return (
+        "`edgewise.scores` has tanh, exp, log, sqrt, sigmoid, floor, maximum, minimum and where; "
+        "numbers of your own are a `table`"
+    )
 
 
 def apply(function: str, *operands: Score | float) -> Score:

@@ -34,7 +34,14 @@ def open_source(thing: object) -> Iterator[TableSource]:
                 yield source
             return
     raise UnreadableSource(
-        f"{safe_repr(thing)} is not a source of tables",
+        f"{_described(thing)} is not a source of tables",
         caller(),
-        "give a path, `postgresql://...`, a connection, or a mapping from names to frames",
+        'name the table: `data.read({"people": frame}, schema)`'
+        if hasattr(thing, "columns")
+        else "give a path, `postgresql://...`, a connection, or a mapping from names to frames",
     )
+
+
+def _described(thing: object) -> str:
+    """What was given: of a frame its type, which a page of its rows would hide."""
+    return f"a {type(thing).__name__}" if hasattr(thing, "columns") else safe_repr(thing)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from edgewise.errors import caller
+from edgewise.graphs.algebra import pattern_instead
 from edgewise.graphs.checks import integer
 from edgewise.graphs.errors import NotAPattern, SizeMismatch
 from edgewise.graphs.families import Family, per_head, per_sample
@@ -114,25 +115,6 @@ def check_graph(graph: object) -> Pattern | per_head | per_sample:
             pattern_instead(graph),
         )
     return graph
-
-
-def pattern_instead(graph: object) -> str:
-    """How to write what was given instead of a pattern."""
-    if isinstance(graph, str):
-        return f"read it: `graphs.parse({graph!r})`"
-    if isinstance(graph, type) and issubclass(graph, Pattern):
-        return f"call it, with its sizes in the parentheses: `{graph.__name__}(...)`"
-    if hasattr(graph, "mask_mod"):
-        return "of its `mask_mod`: `graphs.where(lambda i, j: mask_mod(0, 0, i, j))`"
-    if callable(graph):
-        return "of a function of positions, write `graphs.where(lambda i, j: ...)`"
-    if hasattr(graph, "dtype"):
-        return "of a mask, write `graphs.from_dense(mask)`; of pairs, `graphs.from_edges(pairs)`"
-    if isinstance(graph, bool):
-        return "of a causal mask, write `causal()`; without a mask, leave it out"
-    if isinstance(graph, list | tuple) and all(isinstance(one, Pattern) for one in graph):
-        return "of one pattern for each head, write `per_head(a, b)`"
-    return "write one of `edgewise.graphs`, such as `window(3)`, or `from_edges(...)`"
 
 
 def build_case(
