@@ -26,6 +26,8 @@ SIZES = RowSizes(heads=8, d=64)
         (window(256) | global_tokens(16), 64, 0.06),
         (bigbird(64, 3, seed=0), 64, 4.7),
         (causal() & strided(64), 64, 0.0),
+        (causal() & (window(256) | strided(64)), 8, 23.47),
+        (causal() & (window(256) | strided(64)), 64, 3.15),
     ],
 )
 def test_the_worst_rank_receives_a_small_share(graph, ranks, most):

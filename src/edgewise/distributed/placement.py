@@ -92,7 +92,7 @@ def with_uncut_documents(graph: Pattern, home: Shards, sizes: RowSizes) -> Shard
     at = np.minimum(np.searchsorted(ends, inner, side="right"), len(ends) - 1)
     low, high = ends[at - 1], ends[at]
     a, b = inner - low, np.where(inner == low, 0, high - inner)
-    later = 0 if _is_causal(graph) else 1
+    later = 0 if is_causal(graph) else 1
     far = np.iinfo(np.int64).max // 4
     query, key, part = sizes.query, sizes.key, sizes.part
     left = np.stack([b * key * later, b * (query + later * key), a * part * later])
@@ -121,17 +121,17 @@ def _least_worst(left: Ints, right: Ints) -> Ints:
     return chosen
 
 
-def _is_causal(graph: Pattern) -> bool:
+def is_causal(graph: Pattern) -> bool:
     """Whether no query attends to a later key, as far as is known."""
     match graph:
         case causal():
             return True
         case intersection():
-            return any(map(_is_causal, graph.members))
+            return any(map(is_causal, graph.members))
         case union():
-            return all(map(_is_causal, graph.members))
+            return all(map(is_causal, graph.members))
         case Derived():
-            return _is_causal(graph.definition())
+            return is_causal(graph.definition())
     return False
 
 

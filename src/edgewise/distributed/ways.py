@@ -9,7 +9,7 @@ from math import gcd
 import numpy as np
 
 from edgewise.distributed.needs import Needs, block_needs, group_needs, moved_needs, needs_of
-from edgewise.distributed.placement import by_residue, with_uncut_documents
+from edgewise.distributed.placement import by_residue, is_causal, with_uncut_documents
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.traffic import (
     Counts,
@@ -98,7 +98,10 @@ def _in_other_orders(graph: Pattern, home: Shards, sizes: RowSizes) -> list[Way]
     if home.is_contiguous:
         ways.append([SharedPart(graph, with_uncut_documents(graph, home, sizes))])
     different = [way for way in ways if any(part.shards != home for part in way)]
-    return [Way(EXCHANGE, _here_and_there(way, home)) for way in different]
+    found = [_here_and_there(way, home) for way in different]
+    if is_causal(graph):
+        found += [early for way in found if (early := _early_queries_at_their_keys(way, home))]
+    return [Way(EXCHANGE, way) for way in found]
 
 
 def _here_and_there(parts: list[SharedPart], home: Shards) -> tuple[SharedPart, ...]:
@@ -115,6 +118,24 @@ def _here_and_there(parts: list[SharedPart], home: Shards) -> tuple[SharedPart, 
         graph = graph | one
     far = (SharedPart(part.graph - own, part.shards) for part in there)
     return (SharedPart(graph, home), *far)
+
+
+def _early_queries_at_their_keys(
+    parts: tuple[SharedPart, ...], home: Shards
+) -> tuple[SharedPart, ...] | None:
+    """Of a causal graph, the queries of the second rank read keys of the first alone, which has
+    none that read others: it computes them, in the place of the ranks of their residue classes."""
+    here, *there = parts
+    if here.shards != home or not there or not all(part.shards.step > 1 for part in there):
+        return None
+    cuts = home.bounds[2:]
+    both = documents(np.diff(cuts, prepend=0))
+    if any(class_of(both, part.shards.step) is None for part in there):
+        return None
+    first = Shards(home.n, home.ranks, cuts=(int(cuts[0]), *cuts[:-1].tolist()))
+    early = [SharedPart(part.graph & both, first) for part in there]
+    late = [SharedPart(part.graph - both, part.shards) for part in there if home.ranks > 2]
+    return (here, *early, *late)
 
 
 def disjoint(graph: Pattern) -> tuple[Pattern, ...]:
@@ -189,4 +210,4 @@ def describe(way: Way, home: Shards) -> str:
 def _order(shards: Shards, home: Shards) -> str:
     if shards == home:
         return "as it is"
-    return f"in the order of i mod {shards.step}" if shards.step > 1 else "with documents uncut"
+    return f"in the order of i mod {shards.step}" if shards.step > 1 else "cut elsewhere"
