@@ -8,8 +8,10 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from edgewise import EdgewiseError, attention
 from edgewise.distributed import Shards, communication
+from edgewise.distributed.attention import row_sizes
 from edgewise.distributed.collectives import counting, ranks_of
 from edgewise.distributed.rank_plan import plans_of
+from edgewise.distributed.traffic import gather_traffic, heads_traffic, worst
 from edgewise.graphs import (
     bigbird,
     causal,
@@ -99,6 +101,40 @@ def check_bytes(rank, graph, shards, plan, sent, back):
     computed = communication(graph, sizes=plan.sizes, shards=shards)
     for each, counted in ((computed.decision.received, sent), (computed.received_back, back)):
         assert {kind: int(x[rank]) for kind, x in each.items() if x[rank]} == counted
+
+
+def graphs_of_heads(rank, ranks):
+    """Heads with graphs of their own: how far off, and what the worst rank receives as a share of
+    gathering all keys and of Ulysses."""
+    import torch.distributed as dist
+
+    mesh, shards, found = init_device_mesh("cpu", (ranks,)), Shards(N, ranks), {}
+    plans = plans_of(ranks_of(mesh, torch.device("cpu")))
+    options = ({}, {"lengths": torch.tensor([30, 41])}, {"dropout": 0.3, "score": softcap(2.0)})
+    for heads in ((ranks, ranks), (2 * ranks, ranks), (4, 2), (4, 1)):
+        families = {
+            "dense": [full() - window(2 * head) if head else causal() for head in range(heads[0])],
+            "halves": [causal() if 2 * head < heads[0] else full() for head in range(heads[0])],
+            "mixed": [window(1) if head % 2 else causal() for head in range(heads[0])],
+        }
+        for name, graphs in families.items():
+            for number, more in enumerate(options):
+                family = per_head(*graphs)
+                far, sent, back = differences(rank, mesh, family, shards, heads, more)
+                key, plan = next(reversed(plans.items()))
+                together = isinstance(key[1], per_head)
+                if together:
+                    assert (sent, back) == (plan.received, plan.received_back)
+                received = torch.tensor(sum(sent.values()))
+                dist.all_reduce(received, dist.ReduceOp.MAX)
+                *inputs, _ = tensors(*heads)
+                sizes = row_sizes(*inputs, "lengths" in more, by_heads=True)
+                bounds = [gather_traffic(shards, sizes)]
+                if heads[1] % ranks == 0 and "dropout" not in more:
+                    bounds.append(heads_traffic(shards, sizes))
+                share = int(received) / min(map(worst, bounds))
+                found[heads, name, number] = far, share, together
+    return found
 
 
 LONG = 96
@@ -309,6 +345,7 @@ def mistakes(rank, ranks):
         "the same function": lambda: attention(x, x, x, same_rest(3), mesh=mesh),
         "gradient mode": lambda: torch.set_grad_enabled(rank == 0)(attention)(x, x, x, mesh=mesh),
         "no tensor": lambda: attention("q" if rank else x, x, x, mesh=mesh),
+        "another device": lambda: attention(*[x.to("meta") if rank else x] * 3, mesh=mesh),
         "no shards": lambda: attention(x, x, x, mesh=mesh, shards=8 if rank else None),
         "one": lambda: attention(x, x, x, mesh=mesh, return_lse=rank == 1),
     }

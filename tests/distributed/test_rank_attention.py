@@ -5,6 +5,7 @@ import torch
 from rank_cases import (
     every_graph,
     every_term,
+    graphs_of_heads,
     half_precision,
     in_blocks,
     mistakes,
@@ -40,6 +41,14 @@ def test_every_graph_gives_what_one_process_gives(ranks, heads, orders):
     kinds = {kind for kind, _ in ways[0]}
     assert "exchange" in kinds
     assert ("heads" in kinds) == (ranks > 2 and heads[1] > 1)  # on two ranks they are no cheaper
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_heads_with_graphs_of_their_own_receive_no_more_than_all_keys_or_some_heads(ranks):
+    for found in on_ranks(graphs_of_heads, ranks):
+        assert max(far for far, _, _ in found.values()) <= 1e-12, found
+        assert max(share for _, share, _ in found.values()) <= 1, found
+        assert len({together for _, _, together in found.values()}) == 2
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -102,6 +111,7 @@ def test_a_mistake_on_one_rank_is_an_error_on_all():
         for refused in ("offset", "return_lse", "kernel", "edge_bias"):
             assert one[refused][0] == "not-distributed"
     of_one = {"no tensor": "unsupported-dtype", "no shards": "bad-shards", "one": "not-distributed"}
+    of_one["another device"] = "bad-mesh"
     for what, code in of_one.items():
         assert (first[what][0], second[what][0]) == ("ranks-differ", code)
     assert "the same function" not in first

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from edgewise.distributed.collectives import Ranks, ranks_of
+from edgewise.distributed.agreed_calls import agreed
+from edgewise.distributed.collectives import Ranks, agreeing_ranks
 from edgewise.distributed.errors import BadMesh, BadShards, NotDistributed
 from edgewise.distributed.local_attention import Rest, SharedCall, Tensors, TermSums
 from edgewise.distributed.rank_parts import run_backward, run_parts
 from edgewise.distributed.rank_plan import RankPlan, build_plan, plans_of, remember
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.token_sets import TokenSet
-from edgewise.distributed.traffic import RowSizes
+from edgewise.distributed.traffic import RowSizes, added, worst
 from edgewise.errors import EdgewiseError, caller
-from edgewise.graphs.families import Family, per_sample
+from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, term_arguments, traced
 from edgewise.kernels.attention.autocast import without_autocast
@@ -29,8 +32,8 @@ from edgewise.kernels.attention.contract import (
     default_scale,
     wide,
 )
-from edgewise.kernels.attention.errors import AttentionShape, BadOption, refuse_second
-from edgewise.kernels.attention.split import check_family, joined, parts_of
+from edgewise.kernels.attention.errors import refuse_second
+from edgewise.kernels.attention.split import GraphPart, joined, parts_of
 from edgewise.kernels.edges.attention import Dropout
 from edgewise.scores.nodes import Node, S
 
@@ -120,12 +123,12 @@ def attention_on_ranks(
     """The rows of this rank of attention over the tokens of all ranks of a mesh; `failure` is why
     this rank cannot take part."""
     is_tensor = isinstance(q, Tensor)
-    ranks = ranks_of(
+    ranks, elsewhere = agreeing_ranks(
         mesh, q.device if is_tensor else torch.device(getattr(mesh, "device_type", "cpu"))
     )
     each = q.shape[-2] if is_tensor and q.ndim > 1 else 0
     home = Shards(each * ranks.count, ranks.count) if shards is None else shards
-    key = _agreed(ranks, (q, k, v), graph, home, options, failure)
+    key = agreed(ranks, (q, k, v), graph, home, options, failure or elsewhere)
     with ranks.failures.together():
         return _agreed_attention(ranks, home, key, (q, k, v), graph, options)
 
@@ -162,35 +165,93 @@ class _Settings(NamedTuple):
 def _attend(
     settings: _Settings, tensors: Tensors, graph: Any, inputs: TermInputs, seed: int
 ) -> Tensor:
-    if isinstance(graph, Pattern):
-        return _one_graph(settings, tensors, graph, inputs, seed)
+    if isinstance(graph, Pattern) or _is_together(settings, tensors, graph, inputs):
+        return _one_exchange(settings, tensors, graph, inputs, seed)
     samples = isinstance(graph, per_sample)
     found, order = [], []
-    for part in parts_of(graph):
-        q, k, v, rest = part.taken(*tensors, inputs, samples)
-        of_part = part.seed(seed, samples)
-        found.append(_attend(settings, (q, k, v), part.graph, rest, of_part))
+    for part, of_part, rest in _split(tensors, graph, inputs):
+        found.append(_attend(settings, of_part, part.graph, rest, part.seed(seed, samples)))
         order += part.at
     return joined(found, order, -4 if samples else -3)
 
 
-def _one_graph(
-    settings: _Settings, tensors: Tensors, graph: Pattern, inputs: TermInputs, seed: int
-) -> Tensor:
-    ranks, home, options, _, absent = settings
+def _split(
+    tensors: Tensors, graph: Any, inputs: TermInputs
+) -> Iterator[tuple[GraphPart, Tensors, TermInputs]]:
+    """The heads or samples of each graph; keys of heads that all have one graph stay shared."""
+    samples = isinstance(graph, per_sample)
+    for part in parts_of(graph):
+        q, k, v, rest = part.taken(*tensors, inputs, samples)
+        if not samples:
+            group = tensors[0].shape[-3] // max(tensors[1].shape[-3], 1)
+            of_head = Counter(head // group for head in part.at)
+            if set(of_head.values()) == {group}:
+                k, v = (x[..., list(of_head), :, :] for x in tensors[1:])
+        yield part, (q, k, v), rest
+
+
+def _is_together(settings: _Settings, tensors: Tensors, graph: Any, inputs: TermInputs) -> bool:
+    """Whether heads with graphs of their own send less together than graph by graph: where the
+    graphs are dense, a rank computes some of the heads, or gathers the keys that heads share."""
+    if not isinstance(graph, per_head) or settings.home.ranks == 1:
+        return False
+    if not _call_of(settings, tensors, inputs).alike:
+        return False
+    alone = [_plan(settings, of_part, part.graph, rest).decision.received
+             for part, of_part, rest in _split(tensors, graph, inputs)]  # fmt: skip
+    together = _plan(settings, tensors, graph, inputs).decision.received
+    return len(alone) > 1 and worst(together) < worst(added(alone))
+
+
+class _Call(NamedTuple):
+    """What a call adds to scores; `alike` if it is the same for all heads."""
+
+    heads: tuple[int, ...]
+    tables: tuple[Tensor, ...]
+    bias: Tensor | None
+    lengths: Tensor | None
+    alike: bool
+
+
+def _call_of(settings: _Settings, tensors: Tensors, inputs: TermInputs) -> _Call:
     heads = tuple(tensors[0].shape[:-2]) if tensors[0].ndim > 2 else (1,)
     tables = tuple([term_arguments.table_rows(table, heads) for table in inputs.tables])
-    bias, lengths = inputs.bias, inputs.lengths
+    bias, lengths, options = inputs.bias, inputs.lengths, settings.options
     if lengths is not None and changes_scores(options, inputs):
-        bias, lengths = _masked(tensors[0], home, bias, lengths), None
-    plain = not options.dropout and bias is None and all(len(table) == 1 for table in tables)
-    more, at_home = int(lengths is not None), inputs.bias is not None
-    sizes = row_sizes(*tensors, more, by_heads=plain, at_home=at_home)
+        bias, lengths = _masked(tensors[0], settings.home, bias, lengths), None
+    alike = bias is None and all(len(table) == 1 for table in tables)
+    return _Call(heads, tables, bias, lengths, alike)
+
+
+def _plan(
+    settings: _Settings,
+    tensors: Tensors,
+    graph: Pattern | per_head,
+    inputs: TermInputs,
+    call: _Call | None = None,
+) -> RankPlan:
+    call, ranks = call or _call_of(settings, tensors, inputs), settings.ranks
+    by_heads = call.alike and not settings.options.dropout
+    more, at_home = int(call.lengths is not None), inputs.bias is not None
+    sizes = row_sizes(*tensors, more, by_heads=by_heads, at_home=at_home)
     key, plans = (settings.key, graph, sizes), plans_of(ranks)
     if key not in plans:
-        remember(ranks, key, build_plan(ranks, graph, home, sizes))
+        remember(ranks, key, build_plan(ranks, graph, settings.home, sizes))
     plans.move_to_end(key)
-    plan = plans[key]
+    return plans[key]
+
+
+def _one_exchange(
+    settings: _Settings,
+    tensors: Tensors,
+    graph: Pattern | per_head,
+    inputs: TermInputs,
+    seed: int,
+) -> Tensor:
+    ranks, _, options, _, absent = settings
+    given = _call_of(settings, tensors, inputs)
+    plan = _plan(settings, tensors, graph, inputs, given)
+    heads, tables, bias, lengths, _ = given
     if lengths is not None:
         tensors, absent = _padded(tensors, lengths, plan.own, options.scale), True
     least = options.scale * lowest(tensors[0].dtype, options.scale) / 2 if absent else -torch.inf
@@ -270,93 +331,6 @@ class _OnRanks(torch.autograd.Function):
         of_bias = None if bias is None or sums.bias is None else sums.bias.to(bias.dtype)
         of_tables = [x.to(t.dtype) for x, t in zip(sums.tables, tables, strict=True)]
         return None, None, None, *grads, of_bias, *of_tables
-
-
-def _key(q: Tensor, k: Tensor, v: Tensor, graph: Any, home: Shards, options: RankOptions) -> Any:
-    lengths = None if options.lengths is None else tuple(options.lengths.shape)
-    heads = (tuple(q.shape[:-2]), tuple(k.shape[:-2]), q.shape[-1], v.shape[-1])
-    dtypes = (q.dtype, k.dtype, v.dtype)
-    bias = options.bias
-    term = None if bias is None else (tuple(bias.shape[:-2]), bias.shape[-1:], bias.dtype)
-    tables = tuple([(tuple(table.shape), table.dtype) for table in options.tables])
-    others = (options.scale, options.dropout, lengths, term, options.score, tables, options.absent)
-    return (graph, home, heads, dtypes, *others)
-
-
-def _agreed(
-    ranks: Ranks,
-    tensors: Tensors,
-    graph: Any,
-    home: Shards,
-    options: RankOptions,
-    failure: EdgewiseError | None,
-) -> Any:
-    """The key of a call that all ranks make; what is wrong on one of them is an error on all, and
-    none waits for another."""
-    key = lengths = None
-    try:
-        if failure is None:
-            _check(ranks, *tensors, graph, home, options)
-            key = _key(*tensors, graph, home, options)
-            lengths = None if options.lengths is None else tuple(options.lengths.tolist())
-    except EdgewiseError as error:
-        failure = error
-    # a rank that computes no gradients has no backward pass to take part in
-    call = (key, lengths, torch.is_grad_enabled())
-    ranks.agree("graph, shapes, options or gradient mode", call, failure)
-    return key
-
-
-def _check(
-    ranks: Ranks, q: Tensor, k: Tensor, v: Tensor, graph: Any, home: Shards, options: RankOptions
-) -> None:
-    arguments.check_tensors(q, k, v)
-    pattern = arguments.check_graph(graph)
-    if isinstance(pattern, Family):
-        check_family(pattern, q)
-    arguments.check_scale(options.scale)
-    arguments.check_dropout(options.dropout)
-    if home.ranks != ranks.count:
-        raise BadShards(
-            f"the shards are for {home.ranks} ranks, the mesh has {ranks.count}",
-            caller(),
-            f"write `Shards({home.n}, {ranks.count})`",
-        )
-    mine = home.count(ranks.rank)
-    for name, x in (("q", q), ("k", k)):
-        if x.shape[-2] != mine:
-            raise AttentionShape(
-                f"`{name}` has {x.shape[-2]} tokens, rank {ranks.rank} of {home} has {mine}",
-                caller(),
-                "give the rows of this rank: `shards.take(x, rank)`; `shards=` if not all ranks "
-                "have as many",
-            )
-    _check_lengths(options.lengths, q, home)
-    for table in options.tables:
-        term_arguments.check_table(table, q)
-    term_arguments.check_learned(options.tables, q, q.device)
-    if options.bias is not None:
-        term_arguments.check_term(options.bias, "bias", q, q.device)
-        lead = tuple(q.shape[:-2]) if q.ndim > 2 else ()
-        term_arguments.check_broadcast(options.bias, "bias", (*lead, mine, home.n))
-
-
-def _check_lengths(lengths: Tensor | None, q: Tensor, home: Shards) -> None:
-    if lengths is None:
-        return
-    fits = isinstance(lengths, Tensor) and lengths.shape == q.shape[:-3]
-    if not fits or lengths.is_floating_point() or lengths.dtype == torch.bool:
-        raise AttentionShape(
-            f"`lengths` must be integers, one for each of the batch {tuple(q.shape[:-3])}",
-            caller(),
-            "give the number of keys of each element of the batch, over all ranks",
-        )
-    if lengths.numel() and (int(lengths.min()) < 0 or int(lengths.max()) > home.n):
-        raise BadOption(
-            f"`lengths` must be from 0 to {home.n}, got {lengths.tolist()}",
-            caller(),
-            "count the keys of each element of the batch, over all ranks",
-        )
 
 
 def row_sizes(

@@ -191,12 +191,25 @@ def ranks_of(mesh: DeviceMesh, device: torch.device) -> Ranks:
             f"give one of them: `mesh[{(mesh.mesh_dim_names or ('cp',))[0]!r}]`",
         )
     if mesh.device_type != device.type:
-        raise BadMesh(
-            f"`mesh` is of {mesh.device_type}, the tensors are on {device.type}",
-            caller(),
-            f'make it by `init_device_mesh("{device.type}", ...)`',
-        )
+        raise _other_device(mesh, device)
     return Ranks(mesh.get_group(), mesh.size(), mesh.get_local_rank(), device)
+
+
+def agreeing_ranks(mesh: DeviceMesh, device: torch.device) -> tuple[Ranks, BadMesh | None]:
+    """The ranks of a mesh of one axis, and what they have to be told where this one has tensors on
+    another device."""
+    kind = getattr(mesh, "device_type", device.type)
+    if kind in (device.type, "meta"):
+        return ranks_of(mesh, device), None
+    return ranks_of(mesh, torch.device(kind)), _other_device(mesh, device)
+
+
+def _other_device(mesh: DeviceMesh, device: torch.device) -> BadMesh:
+    return BadMesh(
+        f"`mesh` is of {mesh.device_type}, the tensors are on {device.type}",
+        caller(),
+        f'make it by `init_device_mesh("{device.type}", ...)`',
+    )
 
 
 def _bytes(x: Tensor, width: int) -> Tensor:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from edgewise.distributed.collectives import Ranks, ranks_of
+from edgewise.distributed.collectives import Ranks, agreeing_ranks
 from edgewise.distributed.errors import BadShards, NotDistributed
 from edgewise.distributed.node_axes import refusal
 from edgewise.distributed.partition import PartitionLike, check_kind, partition_of
@@ -184,8 +184,8 @@ def partitioned(
 ) -> PartitionedData:
     """The data of this rank: `relations` are of keys, the same on all ranks."""
     partition = "metis" if partition is None else partition
-    ranks = ranks_of(mesh, model._one.device)
-    ranks.agree("rules", model.program.text())
+    ranks, elsewhere = agreeing_ranks(mesh, model._one.device)
+    ranks.agree("rules", model.program.text(), elsewhere)
     failure: EdgewiseError | None = None
     rank_of, inputs = torch.zeros(0, dtype=torch.int64), dict[str, rows]()
     marks: list[tuple[str, str]] = []

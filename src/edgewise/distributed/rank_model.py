@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from edgewise.distributed.attention import RankOptions, attention_on_ranks, lowest
-from edgewise.distributed.collectives import Ranks, ranks_of
+from edgewise.distributed.collectives import Ranks, agreeing_ranks, ranks_of
 from edgewise.distributed.errors import BadShards, NotDistributed, not_compiled
 from edgewise.distributed.local_attention import Tensors
 from edgewise.distributed.shards import Shards
@@ -171,10 +171,12 @@ class RankModel(torch.nn.Module):
         model = self.model
         if unnamed:
             raise model._reader.unnamed(type(unnamed[0]).__name__)
-        ranks = ranks_of(self.mesh, model._one.device)
+        ranks, elsewhere = agreeing_ranks(self.mesh, model._one.device)
         failure: EdgewiseError | None = None
         said: Any = None
         try:
+            if elsewhere is not None:
+                raise elsewhere
             step, values = model._resolved(data, inputs)
             rows = self._rows(step, inputs)
             home = Shards(rows * ranks.count, ranks.count) if self.shards is None else self.shards

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from edgewise.distributed.collectives import Ranks
+from edgewise.distributed.head_graphs import HeadsAttention
 from edgewise.distributed.local_attention import LocalAttention, Rest, SharedCall, Tensors
 
 
@@ -84,9 +85,9 @@ def _split_rows(rows: Tensor, *like: Tensor) -> tuple[Tensor, ...]:
 class ExchangePart:
     """Own keys at once, those of others when they are there."""
 
-    own: LocalAttention
+    own: LocalAttention | HeadsAttention
     fetch: Fetch
-    remote: LocalAttention | None  # None where no rank fetches any
+    remote: LocalAttention | HeadsAttention | None  # None where no rank fetches any
     queries: Tensor | None  # which queries have remote keys; None for all
     kind: str
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 
 from edgewise.distributed.collectives import Ranks
+from edgewise.distributed.head_graphs import HeadGraphs, HeadsAttention
 from edgewise.distributed.local_attention import LocalAttention
 from edgewise.distributed.local_graphs import (
     chosen_rows,
@@ -39,7 +42,9 @@ from edgewise.distributed.ways import (
     decide,
     part_needs,
     ways_of,
+    ways_together,
 )
+from edgewise.graphs.families import per_head
 from edgewise.graphs.pattern import Pattern
 from edgewise.ground.masks.pattern import pattern_of_rows
 from edgewise.layouts.ragged import Ints
@@ -75,11 +80,16 @@ def remember(ranks: Ranks, key: object, plan: RankPlan) -> None:
         plans.popitem(last=False)
 
 
-def build_plan(ranks: Ranks, graph: Pattern, home: Shards, sizes: RowSizes) -> RankPlan:
-    """The plan that all ranks agree on."""
+def build_plan(ranks: Ranks, graph: Pattern | per_head, home: Shards, sizes: RowSizes) -> RankPlan:
+    """The plan that all ranks agree on; heads with graphs of their own are exchanged together."""
+    heads = HeadGraphs.of(graph) if isinstance(graph, per_head) else None
+    if heads is not None:
+        ways = ways_together(heads.union, home, sizes)
+    elif isinstance(graph, Pattern):
+        ways = ways_of(graph, home, sizes)
     mine: dict[SharedPart, Needs] = {}
     counted: dict[SharedPart, Counts] = {}
-    parts = {part: None for way in ways_of(graph, home, sizes) for part in way.parts}
+    parts = {part: None for way in ways for part in way.parts}
     own, numbers = home.tokens(ranks.rank), []
     for part in parts:
         found = mine[part] = part_needs(part, home, sizes, ranks.rank)
@@ -89,10 +99,10 @@ def build_plan(ranks: Ranks, graph: Pattern, home: Shards, sizes: RowSizes) -> R
     every = ranks.gather(ranks.integers(numbers)).cpu().numpy()
     for at, part in enumerate(parts):
         counted[part] = Counts(*every[:, 4 * at : 4 * at + 4].T)
-    decision = decide(graph, home, sizes, counted.__getitem__)
+    decision = decide(ways, home, sizes, counted.__getitem__)
     way, rank = decision.way, ranks.rank
     received = {kind: int(count[rank]) for kind, count in decision.received.items()}
-    builder = _PartBuilder(ranks, home, sizes)
+    builder = _PartBuilder(ranks, home, sizes, heads)
     built: list[RankPart] = []
     for part in way.parts:
         built += builder.part(part, mine[part], counted[part], way)
@@ -104,8 +114,10 @@ def build_plan(ranks: Ranks, graph: Pattern, home: Shards, sizes: RowSizes) -> R
 class _PartBuilder:
     """Builds the parts of a way, and adds up what their backward passes receive."""
 
-    def __init__(self, ranks: Ranks, home: Shards, sizes: RowSizes) -> None:
-        self.ranks, self.home, self.sizes = ranks, home, sizes
+    def __init__(
+        self, ranks: Ranks, home: Shards, sizes: RowSizes, heads: HeadGraphs | None
+    ) -> None:
+        self.ranks, self.home, self.sizes, self.heads = ranks, home, sizes, heads
         self.back: dict[str, int] = {}
 
     def _add(self, kind: str, size: int) -> None:
@@ -124,21 +136,37 @@ class _PartBuilder:
             found.append(self._split(part, needs, counts.parts))
         return found
 
+    def _attention(
+        self, graph: Pattern, local: Callable[[Pattern], LocalAttention], groups: int = 1
+    ) -> LocalAttention | HeadsAttention:
+        """Of a graph, or of those of the heads in its place."""
+        if self.heads is None:
+            return local(graph)
+        return self.heads.attention(local, self.sizes.batch, self.ranks.rank, groups)
+
     def _exchange(self, part: SharedPart, needs: Needs, kind: str) -> RankPart:
         own = part.shards.tokens(self.ranks.rank)
-        rows, tokens = local_rows(part.graph, part.shards.n, own), own.list()
-        split = TokenSet.of_tokens(own.place(needs.parts.list()))
-        local = LocalAttention(pattern_of_rows(without_rows(rows(own), split)), tokens, tokens)
-        fetch = self._fetch(needs.keys)
+        split, tokens = TokenSet.of_tokens(own.place(needs.parts.list())), own.list()
+        rows_of = cache(partial(local_rows, n=part.shards.n, queries=own))
+
+        def near(graph: Pattern) -> LocalAttention:
+            rows = without_rows(rows_of(graph)(own), split)
+            return LocalAttention(pattern_of_rows(rows), tokens, tokens)
+
+        local, fetch = self._attention(part.graph, near), self._fetch(needs.keys)
         self._add(f"{kind} back", sum(fetch.sent) * self.sizes.key)
         if not int(self.ranks.gather(self.ranks.integers([needs.keys.count])).sum()):
             return ExchangePart(local, fetch, None, None, kind)
-        far = without_rows(rows(needs.keys), split)
-        some = rows_with_keys(far)
-        at = None if some.count == far.n else torch.from_numpy(some.list()).to(self.ranks.device)
-        graph = pattern_of_rows(far if at is None else chosen_rows(far, some))
-        remote = LocalAttention(graph, tokens[some.list()], needs.keys.list())
-        return ExchangePart(local, fetch, remote, at, kind)
+        far_of = cache(lambda graph: without_rows(rows_of(graph)(needs.keys), split))
+        some = rows_with_keys(far_of(part.graph))
+        every = some.count == own.count
+
+        def far(graph: Pattern) -> LocalAttention:
+            rows = far_of(graph) if every else chosen_rows(far_of(graph), some)
+            return LocalAttention(pattern_of_rows(rows), tokens[some.list()], needs.keys.list())
+
+        at = None if every else torch.from_numpy(some.list()).to(self.ranks.device)
+        return ExchangePart(local, fetch, self._attention(part.graph, far), at, kind)
 
     def _fetch(self, rows: TokenSet, groups: int = 1) -> Fetch:
         """Of rows, or of one group of heads of each."""
@@ -169,10 +197,14 @@ class _PartBuilder:
     def _moved(self, part: SharedPart, needs: Needs, counts: Counts) -> RankPart:
         n, groups, rank, sizes = self.home.n, part.groups, self.ranks.rank, self.sizes
         queries, keys = (self._fetch(rows, groups) for rows in (needs.queries, needs.keys))
-        graph = part.graph
-        if needs.queries.count < n or needs.keys.count < n:
-            graph = pattern_of_rows(local_rows(graph, n, needs.queries)(needs.keys))
-        attention = LocalAttention(graph, needs.queries.list(), needs.keys.list())
+        is_whole = needs.queries.count == needs.keys.count == n
+
+        def there(graph: Pattern) -> LocalAttention:
+            if not is_whole:
+                graph = pattern_of_rows(local_rows(graph, n, needs.queries)(needs.keys))
+            return LocalAttention(graph, needs.queries.list(), needs.keys.list())
+
+        attention = self._attention(part.graph, there, groups)
         sent = np.zeros(self.ranks.count, np.int64)  # of other ranks it is not known
         sent[rank] = sum(keys.sent) - keys.sent[rank]
         if part.columns > 1:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.distributed.head_graphs import HeadsAttention
 from edgewise.distributed.local_attention import LocalAttention, Rest, SharedCall, Tensors
 from edgewise.distributed.rank_parts import Fetch
 
@@ -19,7 +20,7 @@ class MovedQueries:
 
     queries: Fetch
     keys: Fetch
-    attention: LocalAttention
+    attention: LocalAttention | HeadsAttention
 
     def start(self, call: SharedCall, tensors: Tensors) -> Any:
         q, k, v = tensors
@@ -66,7 +67,7 @@ class HeadGroups:
 
     queries: Fetch
     keys: Fetch
-    attention: LocalAttention
+    attention: LocalAttention | HeadsAttention
     groups: int
     batch: int
 

@@ -38,6 +38,7 @@ from edgewise.distributed.ways import (
     decide,
     describe,
     part_needs,
+    ways_of,
 )
 from edgewise.errors import caller
 from edgewise.graphs.checks import integer
@@ -233,7 +234,8 @@ def communication(
             needs[part] = [each[rank // part.groups] for rank in range(home.ranks)]
         return counts_of(needs[part], home)
 
-    return Communication(graph, home, sizes, decide(graph, home, sizes, counts), needs)
+    decision = decide(ways_of(graph, home, sizes), home, sizes, counts)
+    return Communication(graph, home, sizes, decision, needs)
 
 
 def _home(tokens: int | None, ranks: int | None, shards: Shards | None) -> Shards:

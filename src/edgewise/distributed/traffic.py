@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -206,7 +206,7 @@ def counts_of(needs: list[Needs], home: Shards) -> Counts:
     return Counts(np.array(keys), np.array(parts), np.array(queries), returned)
 
 
-def added(several: list[Traffic]) -> dict[str, Ints]:
+def added(several: Sequence[Traffic]) -> dict[str, Ints]:
     """The sums of each kind."""
     out: dict[str, Ints] = {}
     for traffic in several:

@@ -84,6 +84,11 @@ def ways_of(graph: Pattern, home: Shards, sizes: RowSizes) -> list[Way]:
     return found
 
 
+def ways_together(graph: Pattern, home: Shards, sizes: RowSizes) -> list[Way]:
+    """Those that do not depend on which pairs of a graph a head has."""
+    return [way for way in ways_of(graph, home, sizes) if way.kind != EXCHANGE]
+
+
 def block_columns(ranks: int, sizes: RowSizes) -> int:
     """Into how many blocks keys are cut for this many ranks, so that each receives least: of c, a
     rank receives 1/c of the keys, c/ranks of the queries and, for its own, c partial results."""
@@ -163,11 +168,11 @@ def part_needs(part: SharedPart, home: Shards, sizes: RowSizes, rank: int) -> Ne
 
 
 def decide(
-    graph: Pattern, home: Shards, sizes: RowSizes, counts: Callable[[SharedPart], Counts]
+    ways: list[Way], home: Shards, sizes: RowSizes, counts: Callable[[SharedPart], Counts]
 ) -> Decision:
     """The way by which the worst rank receives least."""
     named: list[tuple[str, Way, Traffic]] = []
-    for way in ways_of(graph, home, sizes):
+    for way in ways:
         named.append((describe(way, home), way, _received(way, home, sizes, counts)))
     best = min(named, key=lambda one: worst(one[2]))
     others = {name: worst(traffic) for name, way, traffic in named if way is not best[1]}
