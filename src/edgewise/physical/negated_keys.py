@@ -20,14 +20,13 @@ from edgewise.ground.groups import Lookups
 from edgewise.ground.index import Index, Keys
 from edgewise.ground.join import expansion
 from edgewise.language import nodes
+from edgewise.language.functions import definition
 from edgewise.language.statements import atoms, combination
 from edgewise.physical.demand.need import keys_at
 from edgewise.physical.recursion.levels import Levels
 from edgewise.physical.recursion.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Executable, RelationStep
-
-SUMMED = ("sum_agg", "avg_agg")
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +121,7 @@ def _ruled(
     step: RuleStep, executable: Executable, grounder: Grounder, names: frozenset[str]
 ) -> tuple[Ruled, ...] | None:
     ground = step.ground
-    if ground.groups is not None or step.aggregation.name not in SUMMED:
+    if ground.groups is not None or definition(step.aggregation).kernel not in ("sum", "mean"):
         return None
     columns = dict(_columns(ground, executable, grounder))
     found = []

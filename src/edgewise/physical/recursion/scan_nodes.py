@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.fx import Node
 from torch.nn.functional import linear
 
+from edgewise.functions import DEFINITIONS
 from edgewise.kernels.scan import Instruction, ScanBuilder
 from edgewise.kernels.scan.program import FUNCTIONS
 from edgewise.physical.functions import aggregate_segments
@@ -125,14 +126,15 @@ class NodeWriter:
 
     def _aggregated(self, node: Node, domain: int) -> int:
         data, name, parts = input_node(node, 0), node.args[1], input_node(node, 2)
-        if name not in ("sum_agg", "avg_agg"):
+        kernel = DEFINITIONS[str(name)].kernel
+        if kernel not in ("sum", "mean"):
             raise NotScannedError(f"there is no loop for `{name}`")
         segments = self.lowering.constants[str(parts.target)]
         source, heads = self._of(data, domain), self.rows[self.heads]
         total = self.builder.slot(heads, _width(node))
         table = self.builder.table(segments.ids.numpy())
         self.builder.add(Instruction("scatter", total, source, domain, index=table))
-        if name == "sum_agg":
+        if kernel == "sum":
             return total
         share = segments.sizes.to(node.meta["like"].dtype).reciprocal().reshape(1, -1, 1)
         factor = self.input(self.lowering.lifted(share), heads, 1)
