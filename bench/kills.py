@@ -22,8 +22,8 @@ import torch
 from measure import write
 
 from edgewise import training
-from edgewise.training import checkpoint
-from edgewise.training.folder import rows
+from edgewise.training.runs import checkpoint
+from edgewise.training.runs.folder import rows
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "training"))
 

@@ -159,7 +159,7 @@ def operator_of(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, graph: Pattern
 ) -> Callable[[], Any]:
     """What a model under `torch.compile` calls, without what is compiled around it."""
-    names = import_module("edgewise.kernels.attention.trace_names")
+    names = import_module("edgewise.kernels.attention.calls.trace_names")
     shape = (-1, 1, *q.shape[2:]), (-1, *k.shape[2:]), (-1, *v.shape[2:])
     tensors = [x.reshape(size) for x, size in zip((q, k, v), shape, strict=True)]
     options = (names.name_of(graph), names.name_of(S.node), 0.125, 0, 0.0, None, False)
@@ -224,7 +224,7 @@ def summary(taken: list[float]) -> dict[str, float]:
 def where_models_attend() -> tuple[Any, str]:
     """A prepared call; before there were any, the function itself."""
     try:
-        from edgewise.kernels.attention.prepared import Prepared
+        from edgewise.kernels.attention.calls.prepared import Prepared
     except ImportError:
         return import_module("edgewise.physical.attention.nodes"), "attention"
     return Prepared, "call"

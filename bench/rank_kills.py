@@ -19,7 +19,7 @@ from kills import check, content
 from measure import write
 from tiny_recipe import RECIPE, put
 
-from edgewise.training.folder import rows
+from edgewise.training.runs.folder import rows
 
 STEPS, PATIENCE = 60, 600.0
 TEXT = RECIPE.replace("steps = 12", f"steps = {STEPS}").replace("checkpoint = 4", "checkpoint = 3")

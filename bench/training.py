@@ -29,7 +29,7 @@ from importlib.util import find_spec
 from measure import RESULTS, commit, machine
 
 from edgewise import training
-from edgewise.training import logs
+from edgewise.training.runs import logs
 
 RECIPES = pathlib.Path(__file__).resolve().parents[1] / "recipes"
 USUAL = ("multi30k:1,2,3", "multi30k-rnn:1,2", "multi30k-rnn-luong:1,2")

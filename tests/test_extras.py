@@ -16,11 +16,11 @@ from edgewise.data.networkx_graphs import columns_of
 from edgewise.distributed.partition import partition_of
 from edgewise.graphs import compare, drawing, window
 from edgewise.kernels import kernel_choices
-from edgewise.training import logs
 from edgewise.training.data import files
 from edgewise.training.data.tokens import tokenizer_of
 from edgewise.training.objectives.texts import Translation
-from edgewise.training.onnx import to_onnx
+from edgewise.training.runs import logs
+from edgewise.training.runs.onnx import to_onnx
 from edgewise.zoo.pretrained.texts import read_tokenizer
 
 ROOT = Path(__file__).parents[1]

@@ -61,7 +61,7 @@ AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "selecting.py": "a model whose groundings depend on values can grow",
     "replay.py": "a sample of a model can be drawn",
     "reference/solution.py": "a solution can draw itself",
-    "training/run.py": "a run can export itself",
+    "training/runs/run.py": "a run can export itself",
     "save/reading.py": "a folder is a run or a checkpoint",
     "zoo/pretrained/loading.py": "a run is a checkpoint too",
 }

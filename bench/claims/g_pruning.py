@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from edgewise import numbers, training
 from edgewise.pruning import importance, prune
-from edgewise.training.run import read_run
+from edgewise.training.runs.run import read_run
 
 SETTINGS = {
     "tiny": ["data.context=16", "model.size=16", "model.layers=2", "model.heads=2", *short(3)],

@@ -17,7 +17,7 @@ from edgewise.training.models.language import LanguageModel, LanguageTransformer
 from edgewise.training.objectives.objective import Average
 from edgewise.training.objectives.texts import Causal
 from edgewise.training.recipe import KINDS
-from edgewise.training.run import read_run
+from edgewise.training.runs.run import read_run
 from edgewise.training.schema import number
 from edgewise.zoo import adaptive_span
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from edgewise.ground.body import Body
 from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import (
@@ -28,7 +27,8 @@ from edgewise.ground.index import (
     rows_of,
     run_starts,
 )
-from edgewise.ground.join import Bindings, Budget
+from edgewise.ground.joins.body import Body
+from edgewise.ground.joins.join import Bindings, Budget
 from edgewise.ground.magic_sets import SMALL, rows_among
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs, reachable

@@ -16,7 +16,7 @@ from edgewise.checks.atoms import ArityMismatch
 from edgewise.checks.evaluation import BadQuery, NotDerivable
 from edgewise.errors import EdgewiseError, EdgewiseWarning, caller, nearest, safe_repr
 from edgewise.ground.index import Constants, Index
-from edgewise.ground.join import OverBudget
+from edgewise.ground.joins.join import OverBudget
 from edgewise.language import nodes
 from edgewise.language.dependencies import needs
 from edgewise.language.program import Program

@@ -10,7 +10,7 @@ import pytest
 import edgewise
 from edgewise import zoo
 from edgewise.cli import main
-from edgewise.training import model_files
+from edgewise.training.runs import model_files
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from tiny_runs import copied, run_of, trained

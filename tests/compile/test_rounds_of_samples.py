@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from edgewise import F, Program, R, V, ragged
-from edgewise.ground.join import PlanTooLarge
+from edgewise.ground.joins.join import PlanTooLarge
 
 RULES = [R.h(V.X) <= R.a(V.X), R.h(V.Y) <= (R.h(V.X), R._edge(V.X, V.Y))]
 FACTS = [R.a(0)[1.0], R.edge(0, 1), R.edge(1, 0)]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from edgewise import F, Program, R, V, W, data, rows
 from edgewise.checks.atoms import ArityMismatch
 from edgewise.data import disk_joins, errors
-from edgewise.ground.disk import KeysOnDisk
 from edgewise.ground.index import KeyOutOfRange
+from edgewise.ground.joins.disk import KeysOnDisk
 from edgewise.inputs.errors import BadInput
 from edgewise.language import nodes
 from tests.ground.test_random_joins import ARITIES, rules

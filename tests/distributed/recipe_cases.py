@@ -15,10 +15,10 @@ from tiny_runs import RECIPES, SIZES, TEXTS
 
 from edgewise import EdgewiseError, training
 from edgewise.physical.weights import Layer
-from edgewise.training import checkpoint
-from edgewise.training.folder import rows
 from edgewise.training.ranks import ways
 from edgewise.training.ranks.ways import ShardedWeights
+from edgewise.training.runs import checkpoint
+from edgewise.training.runs.folder import rows
 
 STEPS = 4
 MORE = "training.ema=0.9", "training.accumulate=2", "training.batch=5", "training.measured=best"

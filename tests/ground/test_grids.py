@@ -5,9 +5,9 @@ import torch
 
 from edgewise import R, V, W
 from edgewise.errors import EdgewiseError
-from edgewise.ground.body import Body
 from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Constants, Grid, same_keys
+from edgewise.ground.joins.body import Body
 
 SIZES = {"x": (5,), "y": (5,), "one": (1,), "m": (2, 5), "n": (5, 2), "s": (), "cube": (2, 5, 3)}
 ON_GRIDS = [

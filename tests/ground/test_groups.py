@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from edgewise.ground.groups import KeyFilter, Lookups
 from edgewise.ground.index import STRINGS, Keys, distinct_rows
+from edgewise.ground.joins.groups import KeyFilter, Lookups
 
 SPANS = {"narrow": (0, 6), "negative": (-5, 4), "wide": (0, 1 << 39), "strings": (0, STRINGS + 9)}
 

@@ -32,17 +32,17 @@ BODIES = [
     (R._e(S, 2), R._k(1, T, U)),
 ]
 LARGE = {  # so that small data takes the paths of large data
-    "edgewise.ground.joiner.CHUNK": 3,
-    "edgewise.ground.joiner.LONG": 0,
-    "edgewise.ground.halves.CHUNK": 3,
-    "edgewise.ground.halves.LEAST_HALVED": 0,
-    "edgewise.ground.halves.GAIN": 0,
+    "edgewise.ground.joins.joiner.CHUNK": 3,
+    "edgewise.ground.joins.joiner.LONG": 0,
+    "edgewise.ground.joins.halves.CHUNK": 3,
+    "edgewise.ground.joins.halves.LEAST_HALVED": 0,
+    "edgewise.ground.joins.halves.GAIN": 0,
     "edgewise.ground.index.WIDEST": 64,
-    "edgewise.ground.join.WIDEST": 64,
-    "edgewise.ground.groups.LEAST_FILTERED": 1,
-    "edgewise.ground.reduce.WIDEST": 64,
-    "edgewise.ground.reduce.LEAST_REDUCED": 1,
-    "edgewise.ground.reduce.SMALLER": 1,
+    "edgewise.ground.joins.join.WIDEST": 64,
+    "edgewise.ground.joins.groups.LEAST_FILTERED": 1,
+    "edgewise.ground.joins.reduce.WIDEST": 64,
+    "edgewise.ground.joins.reduce.LEAST_REDUCED": 1,
+    "edgewise.ground.joins.reduce.SMALLER": 1,
     "edgewise.ground.index.MANY": 1,
 }
 

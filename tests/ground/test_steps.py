@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from edgewise import EdgewiseError, Program, R, V
-from edgewise.ground import joiner
+from edgewise.ground.joins import joiner
 
 N = 6
 BODIES = {
@@ -34,9 +34,9 @@ def size(request, monkeypatch):
     """Whether chunks, filters and semi-joins are used as on large data."""
     if request.param:
         monkeypatch.setattr(joiner, "CHUNK", 2)
-        monkeypatch.setattr("edgewise.ground.groups.LEAST_FILTERED", 1)
-        monkeypatch.setattr("edgewise.ground.reduce.LEAST_REDUCED", 1)
-        monkeypatch.setattr("edgewise.ground.reduce.SMALLER", 0)
+        monkeypatch.setattr("edgewise.ground.joins.groups.LEAST_FILTERED", 1)
+        monkeypatch.setattr("edgewise.ground.joins.reduce.LEAST_REDUCED", 1)
+        monkeypatch.setattr("edgewise.ground.joins.reduce.SMALLER", 0)
         monkeypatch.setattr("edgewise.ground.index.MANY", 1)
 
 

@@ -18,7 +18,8 @@ from edgewise.graphs import (
     strided,
     window,
 )
-from edgewise.kernels.attention import attention, case_of, choose, prepared, sliced
+from edgewise.kernels.attention import attention, case_of, choose, sliced
+from edgewise.kernels.attention.calls import prepared
 
 PAST = [causal(), window(7) & causal(), window(3), prefix(4), (window(4) | global_tokens(2)),
         strided(3) & causal(), bigbird(4, 1), window(2) - window(0)]  # fmt: skip

@@ -17,8 +17,8 @@ from edgewise.graphs import (
     window,
 )
 from edgewise.kernels.attention import attention
+from edgewise.kernels.attention.calls.split import parts_of
 from edgewise.kernels.attention.errors import PairsCountedOnce
-from edgewise.kernels.attention.split import parts_of
 from edgewise.scores import H, S, relative
 
 GRAPHS = (full(), causal(), window(1), strided(3), full() - full(), window(2) | global_tokens(1))

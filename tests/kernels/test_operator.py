@@ -25,12 +25,13 @@ from edgewise.graphs import (
     strided,
     window,
 )
-from edgewise.kernels.attention import attention, trace_names
-from edgewise.kernels.attention.arguments import grouped
+from edgewise.kernels.attention import attention
+from edgewise.kernels.attention.calls import trace_names
+from edgewise.kernels.attention.calls.arguments import grouped
+from edgewise.kernels.attention.calls.layout import Layout, Spec
+from edgewise.kernels.attention.calls.trace_names import NAMED, name_of, thing_of
+from edgewise.kernels.attention.calls.traced import numbered
 from edgewise.kernels.attention.contract import Options, TermInputs
-from edgewise.kernels.attention.layout import Layout, Spec
-from edgewise.kernels.attention.trace_names import NAMED, name_of, thing_of
-from edgewise.kernels.attention.traced import numbered
 from edgewise.scores import H, I, J, S, alibi, relative, softcap, tanh, where
 
 EDGES = from_edges(torch.tensor([[0, 1, 2], [1, 0, 3]]), shape=(12, 12))

@@ -6,7 +6,8 @@ from torch.overrides import TorchFunctionMode
 
 from edgewise import F, Program, R, V
 from edgewise.graphs import causal, global_tokens, per_head, per_sample, strided, window
-from edgewise.kernels.attention import attention, choose, prepare, term_arguments
+from edgewise.kernels.attention import attention, choose, prepare
+from edgewise.kernels.attention.calls import term_arguments
 from edgewise.kernels.attention.errors import AttentionShape, SecondDerivative, UnsupportedDevice
 from edgewise.kernels.attention.flash import aligned
 from edgewise.scores import H, S, alibi, relative, softcap
@@ -195,7 +196,7 @@ def test_mistakes_are_found_when_it_is_prepared():
 
 def test_constants_of_scores_follow_the_call():
     """Here, as a meta tensor: a GPU is another device of the same kind."""
-    from edgewise.kernels.attention.term_arguments import constants_at
+    from edgewise.kernels.attention.calls.term_arguments import constants_at
 
     (slopes,) = alibi(4).tables
     (first,), (again,) = (constants_at((slopes,), torch.device("meta")) for _ in range(2))

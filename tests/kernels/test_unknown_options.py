@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 from edgewise import EdgewiseError, attention, scores
 from edgewise.graphs import causal, from_dense, per_head, where, window
 from edgewise.kernels.attention import OPTIONS
-from edgewise.kernels.attention.unknown_options import INSTEAD
+from edgewise.kernels.attention.calls.unknown_options import INSTEAD
 from edgewise.scores import I, J, S
 
 Q, K, X = torch.randn(3, 1, 2, 8, 4, generator=torch.Generator().manual_seed(0)).unbind()

@@ -281,7 +281,7 @@ def test_broken_files_are_refused(tmp_path, monkeypatch):
 
 def test_a_manifest_that_lies_is_refused_or_right(tmp_path):
     """With hashes that are right: errors of ours, never rows that do not exist."""
-    from edgewise.ground.recorded import digest
+    from edgewise.ground.joins.recorded import digest
 
     model, path = compiled(TWO_HOPS), tmp_path / "data"
     data = model.ground(edge=EDGES, x=randn(4, 2))

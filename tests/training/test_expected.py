@@ -12,8 +12,8 @@ from test_loop import measures, ran, weights
 from tiny_recipe import RECIPE, loaded
 
 from edgewise import EdgewiseError, training
-from edgewise.training import checkpoint
 from edgewise.training.optimiser import WeightAverage
+from edgewise.training.runs import checkpoint
 
 MORE = RECIPE.replace("log = 2", "log = 1").replace("dropout = 0.1\n", "")
 

@@ -9,8 +9,8 @@ import torch
 from tiny_runs import copied, run_of, trained
 
 from edgewise import EdgewiseError, zoo
-from edgewise.training.exporting import export, push
-from edgewise.training.onnx import _Named
+from edgewise.training.runs.exporting import export, push
+from edgewise.training.runs.onnx import _Named
 
 KINDS = ("generate", "classify", "translate")
 

@@ -69,7 +69,7 @@ def test_a_resumed_run_ends_as_if_it_had_not_stopped(tmp_path, kind):
 
 def test_averages_of_batch_norm_are_weights_of_the_run(tmp_path):
     list(training.train(made(tmp_path, "graphs"), tmp_path / "run"))
-    from edgewise.training.run import read_run
+    from edgewise.training.runs.run import read_run
 
     weights = read_run(tmp_path / "run").model.state_dict()
     mean = next(t for name, t in weights.items() if name.endswith("norm.mean"))

@@ -18,8 +18,8 @@ import torch
 from tiny_recipe import RECIPE, TEXT, loaded
 
 from edgewise import EdgewiseError, training
-from edgewise.training import checkpoint
-from edgewise.training.folder import rows
+from edgewise.training.runs import checkpoint
+from edgewise.training.runs.folder import rows
 
 LIMIT = resource.RLIMIT_FSIZE
 

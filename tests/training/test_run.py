@@ -11,7 +11,7 @@ from tiny_runs import RECIPES, TEXTS, copied, run_of
 
 import edgewise
 from edgewise import numbers, training, zoo
-from edgewise.training import model_files
+from edgewise.training.runs import model_files
 
 VERBS = ("generate", "translate", "classify", "embed")
 

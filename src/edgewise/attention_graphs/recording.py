@@ -20,8 +20,8 @@ from edgewise.errors import caller
 from edgewise.graphs import causal, documents, from_edges, full, per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf.recording import ModuleCall, run_recorded
+from edgewise.kernels.attention.calls.term_arguments import table_rows
 from edgewise.kernels.attention.flash import fused
-from edgewise.kernels.attention.term_arguments import table_rows
 from edgewise.kernels.edges import EdgeIndex
 from edgewise.language import nodes
 from edgewise.language.text_form.printer import NoTextForm, Style, statement

@@ -20,8 +20,8 @@ from edgewise.errors import caller
 from edgewise.graphs import causal, full, per_sample
 from edgewise.hf.recording import evaluating
 from edgewise.kernels.attention import attention
+from edgewise.kernels.attention.calls.term_arguments import scores_of
 from edgewise.kernels.attention.contract import default_scale
-from edgewise.kernels.attention.term_arguments import scores_of
 
 READ = "`edgewise.attention`, `scaled_dot_product_attention` or `nn.MultiheadAttention`"
 

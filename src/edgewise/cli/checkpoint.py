@@ -100,7 +100,7 @@ def note(text: str) -> None:
 
 def note_unknown(model: "Pretrained", texts: list[str]) -> None:
     """Say which parts of texts the tokenizer does not know, if its vocabulary is not open."""
-    from edgewise.training.run import Run
+    from edgewise.training.runs.run import Run
 
     unknown = model.table.get("tokens", {}).get("unknown") if isinstance(model, Run) else None
     if unknown is None:

@@ -26,7 +26,7 @@ def evaluate(
     """Measure a model on the data of its recipe, or on a file."""
     from edgewise.training.errors import BadRun
     from edgewise.training.evaluation import on_file, on_recipe
-    from edgewise.training.run import Run
+    from edgewise.training.runs.run import Run
 
     found = opened(model, device)
     if file is not None:

@@ -22,7 +22,7 @@ def export(
     ] = None,
 ) -> None:
     """Write a model for transformers, llama.cpp or ONNX, or as safetensors with its rules."""
-    from edgewise.training.exporting import export as write
+    from edgewise.training.runs.exporting import export as write
 
     base = model.absolute()
     place = out or base.with_name(base.name + SUFFIXES.get(to, f"-{to}"))

@@ -65,7 +65,7 @@ def _sentences(texts: list[str] | None, file: Path | None, conllu: Path | None) 
 
 def _parsed(run: str, sentences: list[Any], device: str | None, batch: int) -> list[Any]:
     from edgewise.training.errors import WrongTask
-    from edgewise.training.run import Run
+    from edgewise.training.runs.run import Run
 
     found = opened(run, device)
     if not isinstance(found, Run):

@@ -14,7 +14,7 @@ def push(
     ] = None,
 ) -> None:
     """Prepare a folder for the hub: the model, its card and what was measured; nothing is sent."""
-    from edgewise.training.exporting import push as prepare
+    from edgewise.training.runs.exporting import push as prepare
 
     typer.echo(f"{to}: {prepare(run, to, name=name)}")
     typer.echo(f"upload it: hf upload {name or 'USER/MODEL'} {to}")

@@ -19,9 +19,9 @@ from edgewise.data.errors import BadJoin
 from edgewise.data.sql import quoted
 from edgewise.data.tables_on_disk import bytes_of, on_disk
 from edgewise.errors import caller
-from edgewise.ground.body import Body
-from edgewise.ground.disk import KeysOnDisk, TableJoin, Terms, split
 from edgewise.ground.index import STRINGS, Constants, Keys
+from edgewise.ground.joins.body import Body
+from edgewise.ground.joins.disk import KeysOnDisk, TableJoin, Terms, split
 from edgewise.inputs.on_disk import rows_on_disk
 from edgewise.language import nodes
 from edgewise.language.statements import atoms

@@ -26,9 +26,9 @@ from edgewise.data.disk_table import (
     parquet,
     write,
 )
-from edgewise.ground.disk import KeysOnDisk, TableJoin, Terms
 from edgewise.ground.index import STRINGS, Grid, Index
-from edgewise.ground.join import Bindings
+from edgewise.ground.joins.disk import KeysOnDisk, TableJoin, Terms
+from edgewise.ground.joins.join import Bindings
 from edgewise.language import nodes
 from edgewise.language.term_expressions import Tree
 

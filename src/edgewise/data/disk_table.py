@@ -22,9 +22,9 @@ from torch import Tensor
 from edgewise.data.errors import DiskFull, MemoryLimit
 from edgewise.data.sources.table_source import unreadable
 from edgewise.errors import EdgewiseError, caller
-from edgewise.ground.disk import TableJoin
 from edgewise.ground.index import STRINGS, Constants
-from edgewise.ground.join import in_bytes
+from edgewise.ground.joins.disk import TableJoin
+from edgewise.ground.joins.join import in_bytes
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

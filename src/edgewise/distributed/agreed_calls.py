@@ -14,8 +14,8 @@ from edgewise.distributed.shards import Shards
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs.families import Family
 from edgewise.kernels.attention import arguments, term_arguments
+from edgewise.kernels.attention.calls.split import check_family
 from edgewise.kernels.attention.errors import AttentionShape, BadOption
-from edgewise.kernels.attention.split import check_family
 
 if TYPE_CHECKING:
     from edgewise.distributed.attention import RankOptions

@@ -22,8 +22,9 @@ from edgewise.distributed.traffic import RowSizes, added, worst
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments, term_arguments, traced
 from edgewise.kernels.attention.autocast import without_autocast
+from edgewise.kernels.attention.calls import arguments, term_arguments, traced
+from edgewise.kernels.attention.calls.split import GraphPart, joined, parts_of
 from edgewise.kernels.attention.contract import (
     NO_INPUTS,
     Options,
@@ -33,7 +34,6 @@ from edgewise.kernels.attention.contract import (
     wide,
 )
 from edgewise.kernels.attention.errors import refuse_second
-from edgewise.kernels.attention.split import GraphPart, joined, parts_of
 from edgewise.kernels.edges.attention import Dropout
 from edgewise.scores.nodes import Node, S
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from edgewise.distributed.local_attention import LocalAttention, Rest, SharedCall, Tensors
 from edgewise.graphs.families import per_head
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention.split import parts_of
+from edgewise.kernels.attention.calls.split import parts_of
 
 
 @dataclass(frozen=True)

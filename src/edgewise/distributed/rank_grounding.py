@@ -17,9 +17,9 @@ from edgewise.distributed.node_axes import node_axes, node_places, node_variable
 from edgewise.distributed.node_ranges import Range
 from edgewise.distributed.semi_joins import CutRelation, SemiJoins
 from edgewise.errors import EdgewiseError
-from edgewise.ground.body import OWN
 from edgewise.ground.embeddings import with_stacks
 from edgewise.ground.index import Grid, Keys
+from edgewise.ground.joins.body import OWN
 from edgewise.ground.source import Source
 from edgewise.inputs.kinds import Input, rows
 from edgewise.inputs.prepare import BoundPlan, prepare, renumbered

@@ -12,10 +12,10 @@ from torch import Tensor
 from edgewise.distributed.halo import Halo, halo_of, tied, with_halo
 from edgewise.distributed.node_axes import refusal
 from edgewise.distributed.rank_grounding import RankGrounding, RankRelation
-from edgewise.ground.body import OWN
 from edgewise.ground.embeddings import with_stacks
 from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.index import Grid, locate
+from edgewise.ground.joins.body import OWN
 from edgewise.ground.source import Source
 from edgewise.inputs.range_check import dense_sizes
 from edgewise.language import nodes

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from edgewise.distributed.collectives import Ranks
 from edgewise.ground.index import Constants, distinct_rows
-from edgewise.ground.reduce import among
+from edgewise.ground.joins.reduce import among
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
 from edgewise.layouts.ragged import ranges

@@ -16,7 +16,7 @@ from edgewise.errors import caller
 from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import attention
-from edgewise.kernels.attention.term_arguments import scores_of
+from edgewise.kernels.attention.calls.term_arguments import scores_of
 from edgewise.scores.nodes import Call, H, Number, replaced
 from edgewise.scores.score import Score
 

@@ -21,10 +21,10 @@ from edgewise.functions import DEFINITIONS
 from edgewise.functions.dimensions import show
 from edgewise.graphs import full
 from edgewise.ground.index import Grid, Index
-from edgewise.kernels.attention.calls import Split
+from edgewise.kernels.attention.calls.kernel_calls import Split
+from edgewise.kernels.attention.calls.prepared import Prepared, prepare_call
 from edgewise.kernels.attention.contract import Case, Options, TermInputs
 from edgewise.kernels.attention.flash import fused
-from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.edges import EdgeIndex, MessageIndex, Messages
 from edgewise.kernels.edges.registry import REDUCTIONS
 from edgewise.kernels.kernel_choices import Chosen

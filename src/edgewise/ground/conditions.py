@@ -13,7 +13,6 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import call_raised, not_a_key
 from edgewise.ground import formulas
-from edgewise.ground.body import OWN, SAMPLE, Body
 from edgewise.ground.index import (
     STRINGS,
     Constants,
@@ -23,6 +22,7 @@ from edgewise.ground.index import (
     pack,
     stable_order,
 )
+from edgewise.ground.joins.body import OWN, SAMPLE, Body
 from edgewise.language import nodes
 
 FAR = 1 << 62  # a product that is no key, and might not fit into 64 bits

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import ROUNDS, OutOfDomain, endless
-from edgewise.ground.body import Body, Literal
 from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import (
     STRINGS,
@@ -29,7 +28,8 @@ from edgewise.ground.index import (
     locate,
     offsets_of,
 )
-from edgewise.ground.join import Bindings, Budget, OverBudget
+from edgewise.ground.joins.body import Body, Literal
+from edgewise.ground.joins.join import Bindings, Budget, OverBudget
 from edgewise.ground.key_runs import KeyRuns
 from edgewise.language import nodes
 from edgewise.language.terms import variables

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgewise.ground.body import Body, terms_of
 from edgewise.ground.index import Grid, Index
+from edgewise.ground.joins.body import Body, terms_of
 from edgewise.language import nodes
 from edgewise.layouts.ragged import Segments
 

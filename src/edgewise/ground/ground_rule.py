@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.ground.body import (
-    Body,
-)
 from edgewise.ground.index import (
     Index,
     run_starts,
+)
+from edgewise.ground.joins.body import (
+    Body,
 )
 from edgewise.language import nodes
 from edgewise.layouts.ragged import Ints, Segments, segments

@@ -13,21 +13,8 @@ from torch import Tensor
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.graphs.checks import physical_memory
 from edgewise.ground import conditions
-from edgewise.ground.body import (
-    SAMPLES,
-    Body,
-    Literal,
-    is_read,
-    join_order,
-    ordered,
-    plain_terms,
-)
-from edgewise.ground.disk import KeysOnDisk
-from edgewise.ground.disk import split as split_body
 from edgewise.ground.grids import on_grid
 from edgewise.ground.ground_rule import GroundRule, normalised, relabelled
-from edgewise.ground.groups import Lookups
-from edgewise.ground.halves import TwoSidedJoin, halves_of
 from edgewise.ground.index import (
     STRINGS,
     Constants,
@@ -40,7 +27,20 @@ from edgewise.ground.index import (
     pack,
     starts_of,
 )
-from edgewise.ground.join import (
+from edgewise.ground.joins.body import (
+    SAMPLES,
+    Body,
+    Literal,
+    is_read,
+    join_order,
+    ordered,
+    plain_terms,
+)
+from edgewise.ground.joins.disk import KeysOnDisk
+from edgewise.ground.joins.disk import split as split_body
+from edgewise.ground.joins.groups import Lookups
+from edgewise.ground.joins.halves import TwoSidedJoin, halves_of
+from edgewise.ground.joins.join import (
     Bindings,
     Budget,
     OverBudget,
@@ -49,10 +49,10 @@ from edgewise.ground.join import (
     over_limit,
     too_many_bytes,
 )
-from edgewise.ground.joiner import Joiner, together
-from edgewise.ground.recorded import RecordedJoins
-from edgewise.ground.reduce import Reduced, reduced
-from edgewise.ground.steps import steps_of
+from edgewise.ground.joins.joiner import Joiner, together
+from edgewise.ground.joins.recorded import RecordedJoins
+from edgewise.ground.joins.reduce import Reduced, reduced
+from edgewise.ground.joins.steps import steps_of
 from edgewise.language import nodes
 from edgewise.language.defaults import Domain, members
 from edgewise.language.statements import remembered

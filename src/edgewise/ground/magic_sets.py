@@ -14,12 +14,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from edgewise.ground.body import SAMPLE, SAMPLES, Body, terms_of
 from edgewise.ground.ground_rule import normalised
 from edgewise.ground.grounder import Grounder
-from edgewise.ground.groups import Lookups
 from edgewise.ground.index import Grid, Index, Keys, distinct_rows, locate, rows_of
-from edgewise.ground.join import Bindings, Budget, OverBudget, join
+from edgewise.ground.joins.body import SAMPLE, SAMPLES, Body, terms_of
+from edgewise.ground.joins.groups import Lookups
+from edgewise.ground.joins.join import Bindings, Budget, OverBudget, join
 from edgewise.language import nodes
 from edgewise.language.defaults import Domain
 from edgewise.language.dependencies import components, needs, reachable

@@ -17,7 +17,7 @@ from edgewise.hf.errors import EvictedKeys, NotAPrefix
 from edgewise.hf.eviction import Graph, retained_positions
 from edgewise.hf.masks import ModelMask, TokenRuns, attend_in_runs
 from edgewise.kernels.attention import attention
-from edgewise.kernels.attention.split import check_family
+from edgewise.kernels.attention.calls.split import check_family
 from edgewise.scores import softcap
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from edgewise.hf.graph_attention import (
     without_unfilled_cache,
 )
 from edgewise.hf.masks import ModelMask
-from edgewise.kernels.attention.split import check_family
+from edgewise.kernels.attention.calls.split import check_family
 from edgewise.pruning.errors import NoSuchHead
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from edgewise.ground.body import SAMPLE, SAMPLES
+from edgewise.ground.joins.body import SAMPLE, SAMPLES
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
 from edgewise.plan.nodes import Plan, Step, rewrite

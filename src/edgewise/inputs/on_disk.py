@@ -9,8 +9,8 @@ from torch import Tensor
 
 from edgewise.errors import counted
 from edgewise.functions import columns
-from edgewise.ground.disk import DiskTable, KeysOnDisk
 from edgewise.ground.index import Constants
+from edgewise.ground.joins.disk import DiskTable, KeysOnDisk
 from edgewise.ground.source import Source
 from edgewise.inputs.kinds import rows
 from edgewise.inputs.sources import refuse_arity

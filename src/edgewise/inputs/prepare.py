@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.ground.body import SAMPLES
 from edgewise.ground.embeddings import Stacks, stacked
 from edgewise.ground.index import Constants, Grid, pack
+from edgewise.ground.joins.body import SAMPLES
 from edgewise.ground.source import Source, refuse_mixed
 from edgewise.inputs.batched_rules import batched_plan, batched_relations
 from edgewise.inputs.errors import BadInput

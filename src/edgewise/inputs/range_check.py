@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.ground.body import SAMPLE, SAMPLES
 from edgewise.ground.index import Grid, Index, KeyOutOfRange, Keys, index_of
+from edgewise.ground.joins.body import SAMPLE, SAMPLES
 from edgewise.inputs.batched_rules import closure
 from edgewise.inputs.prepare import BoundPlan
 from edgewise.language import nodes

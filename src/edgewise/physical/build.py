@@ -13,15 +13,15 @@ from torch import Tensor
 from edgewise.checks.evaluation import cyclic_recursion, fact_and_rule, is_extreme
 from edgewise.functions import Law
 from edgewise.graphs.checks import physical_memory
-from edgewise.ground.body import Body
 from edgewise.ground.colour_refinement import Lifting, own_rows, read_row_wise
 from edgewise.ground.fixpoint import extend, least_fixpoint
 from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Constants, Index, Keys, rows_of
-from edgewise.ground.join import too_many_bytes
+from edgewise.ground.joins.body import Body
+from edgewise.ground.joins.join import too_many_bytes
+from edgewise.ground.joins.recorded import RecordedJoins
 from edgewise.ground.magic_sets import Needed
-from edgewise.ground.recorded import RecordedJoins
 from edgewise.ground.source import Source
 from edgewise.ground.topological import Cyclic, stages
 from edgewise.inputs.batched_rules import batched_relations

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller, counted, safe_repr
-from edgewise.ground.recorded import RecordedJoins
+from edgewise.ground.joins.recorded import RecordedJoins
 from edgewise.ground.source import Live
 from edgewise.inputs.facts import FactTables
 from edgewise.inputs.kinds import Input, ragged

@@ -20,7 +20,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.ground.body import Body
+from edgewise.ground.joins.body import Body
 from edgewise.kernels.kernel_choices import Chosen, watched
 from edgewise.language.nodes import Expression, Function, Line, Rule
 from edgewise.physical.opaque import find_opaque

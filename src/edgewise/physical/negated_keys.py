@@ -13,12 +13,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from edgewise.ground.body import terms_of
 from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.grounder import Grounder
-from edgewise.ground.groups import Lookups
 from edgewise.ground.index import Index, Keys
-from edgewise.ground.join import expansion
+from edgewise.ground.joins.body import terms_of
+from edgewise.ground.joins.groups import Lookups
+from edgewise.ground.joins.join import expansion
 from edgewise.language import nodes
 from edgewise.language.functions import definition
 from edgewise.language.statements import atoms, combination

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import Constants, Grid, Index, KeyOutOfRange, locate
+from edgewise.ground.joins.body import SAMPLE
 from edgewise.inputs.prepare import BoundPlan
 from edgewise.inputs.range_check import dense_sizes
 from edgewise.language import nodes

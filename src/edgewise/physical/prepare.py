@@ -14,13 +14,13 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.ground.embeddings import with_stacks
 from edgewise.ground.grounder import Grounder
-from edgewise.ground.recorded import RecordedJoins
+from edgewise.ground.joins.recorded import RecordedJoins
 from edgewise.ground.source import has_negative_keys
 from edgewise.inputs.kinds import dense
 from edgewise.inputs.prepare import prepare
 from edgewise.inputs.range_check import check_keys, without_keys_beyond
 from edgewise.inputs.read import InputReader, check_device, check_dtype
-from edgewise.kernels.attention.trace_names import constant
+from edgewise.kernels.attention.calls.trace_names import constant
 from edgewise.passes import optimise
 from edgewise.physical.build import values_of
 from edgewise.physical.data import Data, ForeignData

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.index import STRINGS
-from edgewise.ground.join import over_limit
+from edgewise.ground.joins.join import over_limit
 from edgewise.ground.value_runs import pairs, ranks, runs
 from edgewise.inputs.kinds import ragged
 from edgewise.language import nodes

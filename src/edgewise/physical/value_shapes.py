@@ -13,9 +13,9 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError
 from edgewise.functions import Law
 from edgewise.functions.dimensions import ANY, SCALAR
-from edgewise.ground.body import Body
 from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.index import Grid
+from edgewise.ground.joins.body import Body
 from edgewise.language import functions, nodes
 from edgewise.language.statements import applied_functions, combination, weights
 from edgewise.layouts.ragged import Segments

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller, named
 from edgewise.ground.index import STRINGS, Grid, Index, Keys
-from edgewise.ground.join import Bindings
-from edgewise.ground.recorded import RecordedJoins, digest
+from edgewise.ground.joins.join import Bindings
+from edgewise.ground.joins.recorded import RecordedJoins, digest
 from edgewise.inputs.facts import FactTables
 from edgewise.inputs.kinds import Input, parts, ragged, rows
 from edgewise.inputs.read import check_dtype

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from edgewise.errors import caller, named
 from edgewise.ground.index import Grid, Index
-from edgewise.ground.recorded import RecordedJoins, digest, narrowed
+from edgewise.ground.joins.recorded import RecordedJoins, digest, narrowed
 from edgewise.inputs.facts import FactTable, FactTables
 from edgewise.inputs.kinds import Input, parts, ragged, rows
 from edgewise.module import Model

@@ -5,11 +5,11 @@
 """
 
 from edgewise.training.cost import Estimate, estimate
-from edgewise.training.exporting import export, push
 from edgewise.training.loop import Event, train
 from edgewise.training.predicting import predict, why
 from edgewise.training.recipe import Recipe, load
-from edgewise.training.run import Run
+from edgewise.training.runs.exporting import export, push
+from edgewise.training.runs.run import Run
 
 __all__ = [
     "Estimate",

@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from edgewise.training import folder, model_files
 from edgewise.training.cost import COST
-from edgewise.training.folder import Points, plot_curves
-from edgewise.training.logs import LINES
 from edgewise.training.recipe import load
+from edgewise.training.runs import folder, model_files
+from edgewise.training.runs.folder import Points, plot_curves
+from edgewise.training.runs.logs import LINES
 
 UNMEASURED = ("recipe", "step", "steps", "parameters")
 

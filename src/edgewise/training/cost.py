@@ -14,11 +14,11 @@ from edgewise.distributed.present import size
 from edgewise.inputs.kinds import numbers
 from edgewise.training.data.batches import Batch
 from edgewise.training.data.graph_corpus import NODE
-from edgewise.training.folder import data_folder
 from edgewise.training.randomness import seed_of
 from edgewise.training.ranks.group import started_ranks
 from edgewise.training.ranks.ways import check_ranks, token_shards
 from edgewise.training.recipe import Recipe, check_recipe
+from edgewise.training.runs.folder import data_folder
 from edgewise.zoo.layers import AGGREGATED
 
 BACKWARD = 2  # gradients of inputs and of weights cost as much as the forward pass, each

@@ -18,11 +18,11 @@ from edgewise.training.data.labelled import label_names
 from edgewise.training.data.pairs import PairData
 from edgewise.training.data.treebank import universal
 from edgewise.training.errors import WrongTask
-from edgewise.training.folder import RECIPE, data_folder
-from edgewise.training.model_files import bad as bad_run
 from edgewise.training.objectives.objective import Average
 from edgewise.training.objectives.texts import bleu
-from edgewise.training.run import Run
+from edgewise.training.runs.folder import RECIPE, data_folder
+from edgewise.training.runs.model_files import bad as bad_run
+from edgewise.training.runs.run import Run
 from edgewise.zoo.pretrained.model import SINGLE, Pretrained
 
 BATCH = 32

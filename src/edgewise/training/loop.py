@@ -18,18 +18,18 @@ from torch import Tensor, nn
 
 from edgewise.errors import Span
 from edgewise.save.archive import write
-from edgewise.training import checkpoint, folder, logs, model_files, run_state
-from edgewise.training.card import write_card
 from edgewise.training.cost import COST, recorded
 from edgewise.training.errors import Diverged, NotWritable
-from edgewise.training.logs import Logs
 from edgewise.training.objectives.objective import Average
 from edgewise.training.randomness import deterministic, seed_of
 from edgewise.training.ranks.group import ALONE, RankGroup, joined
 from edgewise.training.ranks.ways import Setup, way_of
 from edgewise.training.recipe import Recipe, check_recipe
-from edgewise.training.resuming import same_recipe, same_run, shared_corpus
-from edgewise.training.run_state import RunState
+from edgewise.training.runs import checkpoint, folder, logs, model_files, run_state
+from edgewise.training.runs.card import write_card
+from edgewise.training.runs.logs import Logs
+from edgewise.training.runs.resuming import same_recipe, same_run, shared_corpus
+from edgewise.training.runs.run_state import RunState
 
 BEST = "best.safetensors"
 LOWER = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -60,7 +60,7 @@ def train(
 ) -> Iterator[Event]:
     """Run a recipe in the folder `out` and yield events as they happen.
 
-    `edgewise.training.folder` says what the folder holds. Paths in the recipe are relative to
+    `edgewise.training.runs.folder` says what the folder holds. Paths in the recipe are relative to
     `data`, by default to the folder of the recipe; for the recipe in the folder of a run, to where
     the data of that run was. A run that is there continues from its newest checkpoint, bit for bit
     as if it had not been interrupted; `resume=False` refuses it. When `stop` is set, the run saves

@@ -16,7 +16,7 @@ from edgewise.training.objectives.parsing import decoded
 from edgewise.zoo.pretrained.texts import BadText, TextTooLong, listed
 
 if TYPE_CHECKING:
-    from edgewise.training.run import Run
+    from edgewise.training.runs.run import Run
 
 Sentence = str | Sequence[str] | DependencyTree
 GIVE = 'give texts, lists of words, or trees: `parse(["a text"])`'

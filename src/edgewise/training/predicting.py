@@ -18,10 +18,10 @@ from edgewise.training.data.graph_corpus import GRAPH
 from edgewise.training.data.links import LinkCorpus
 from edgewise.training.data.triples import TripleCorpus
 from edgewise.training.errors import WrongTask
-from edgewise.training.folder import RECIPE, data_folder
-from edgewise.training.model_files import bad as bad_run
 from edgewise.training.objectives.triples import ranks, without_others
-from edgewise.training.run import Run, read_run
+from edgewise.training.runs.folder import RECIPE, data_folder
+from edgewise.training.runs.model_files import bad as bad_run
+from edgewise.training.runs.run import Run, read_run
 
 if TYPE_CHECKING:
     from edgewise.reference.why import Why

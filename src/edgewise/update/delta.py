@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from edgewise.ground.body import Body
 from edgewise.ground.ground_rule import GroundRule, normalised
 from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Keys, distinct_rows
-from edgewise.ground.join import distinct
+from edgewise.ground.joins.body import Body
+from edgewise.ground.joins.join import distinct
 from edgewise.language import nodes
 from edgewise.language.defaults import Domain
 from edgewise.language.statements import atoms

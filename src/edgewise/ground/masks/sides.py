@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from edgewise.ground.body import SAMPLE, Body
 from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Index
-from edgewise.ground.join import Bindings, Budget
+from edgewise.ground.joins.body import SAMPLE, Body
+from edgewise.ground.joins.join import Bindings, Budget
 from edgewise.ground.masks.leaves import Equal
 from edgewise.ground.masks.split import Sides, names_of
 from edgewise.ground.masks.tokens import Attributes, TokenAxis

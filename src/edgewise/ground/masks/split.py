@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from edgewise.ground.body import SAMPLE
+from edgewise.ground.joins.body import SAMPLE
 from edgewise.language import nodes
 from edgewise.language.specials import computes
 from edgewise.language.terms import variables

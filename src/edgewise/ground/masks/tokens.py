@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import STRINGS, Grid, Index, Keys
+from edgewise.ground.joins.body import SAMPLE
 from edgewise.language import nodes
 from edgewise.layouts.ragged import Bools, Ints, owners, pointer, ranges, starts_of_runs
 

@@ -8,11 +8,16 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments, sliced, term_arguments, traced
-from edgewise.kernels.attention import operator as operator
-from edgewise.kernels.attention.arguments import warn_counted_once
+from edgewise.kernels.attention import sliced
 from edgewise.kernels.attention.autocast import in_autocast, without_autocast
-from edgewise.kernels.attention.cached import key_of, key_with_terms, recall, remember
+from edgewise.kernels.attention.calls import arguments, term_arguments, traced
+from edgewise.kernels.attention.calls import operator as operator
+from edgewise.kernels.attention.calls.arguments import warn_counted_once
+from edgewise.kernels.attention.calls.cached import key_of, key_with_terms, recall, remember
+from edgewise.kernels.attention.calls.prepared import Prepared, prepare_call
+from edgewise.kernels.attention.calls.split import Graph
+from edgewise.kernels.attention.calls.trace_names import is_traced
+from edgewise.kernels.attention.calls.unknown_options import unknown_option
 from edgewise.kernels.attention.contract import (
     NO_INPUTS,
     Case,
@@ -22,12 +27,8 @@ from edgewise.kernels.attention.contract import (
     default_scale,
 )
 from edgewise.kernels.attention.errors import is_dtensor, refuse_context_parallel
-from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, Choice, choose
 from edgewise.kernels.attention.selected import select_blocks, selected_attention
-from edgewise.kernels.attention.split import Graph
-from edgewise.kernels.attention.trace_names import is_traced
-from edgewise.kernels.attention.unknown_options import unknown_option
 from edgewise.scores.score import Score
 
 if TYPE_CHECKING:

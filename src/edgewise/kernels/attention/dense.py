@@ -24,7 +24,7 @@ from edgewise.scores.nodes import ONE, H, Number, S, replaced, walk
 from edgewise.scores.primitives import derivative
 
 if TYPE_CHECKING:
-    from edgewise.kernels.attention.layout import Layout
+    from edgewise.kernels.attention.calls.layout import Layout
 
 name = "dense"
 TILE = 64  # queries

@@ -37,7 +37,7 @@ from edgewise.kernels.kernel_choices import no_numba, no_triton
 from edgewise.scores.nodes import S
 
 if TYPE_CHECKING:
-    from edgewise.kernels.attention.layout import Layout
+    from edgewise.kernels.attention.calls.layout import Layout
 
 LIMIT = 1 << 29  # scores that gather and scatter store
 HUB = 8e5  # on a GPU: the time of one more edge at one node, whose sums are one after another

@@ -34,7 +34,7 @@ from edgewise.scores import softcap
 from edgewise.scores.nodes import Call, Node, Number
 
 if TYPE_CHECKING:
-    from edgewise.kernels.attention.layout import Layout
+    from edgewise.kernels.attention.calls.layout import Layout
 
 name = "flash4"
 # Features of q and v that bench/flash_gpu_checks.py finds right: gradients are wrong for 80, and 64

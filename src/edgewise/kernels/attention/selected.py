@@ -12,7 +12,7 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.graphs.checks import integer
-from edgewise.kernels.attention.arguments import check_flag, check_scale, check_tensors
+from edgewise.kernels.attention.calls.arguments import check_flag, check_scale, check_tensors
 from edgewise.kernels.attention.contract import default_scale
 from edgewise.kernels.attention.errors import AttentionShape, BadOption, UnsupportedDtype
 from edgewise.kernels.attention.flash import fused

@@ -17,8 +17,8 @@ from edgewise.graphs.lengths import length_dependent
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.full import full
 from edgewise.kernels.attention import dense
-from edgewise.kernels.attention.arguments import check_tensors
 from edgewise.kernels.attention.autograd import refuse_forward_mode
+from edgewise.kernels.attention.calls.arguments import check_tensors
 from edgewise.kernels.attention.contract import (
     DTYPES,
     Case,
@@ -33,7 +33,7 @@ from edgewise.kernels.attention.flash import fused, fuses_groups
 from edgewise.scores.nodes import Call, J, Number, replaced
 
 if TYPE_CHECKING:
-    from edgewise.kernels.attention.layout import Layout
+    from edgewise.kernels.attention.calls.layout import Layout
 
 name = "sliced"
 LISTED = 4096  # numbers; more stay an array

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.graphs import Pattern, causal, window
-from edgewise.ground.body import Body
 from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Grid, Keys, locate
+from edgewise.ground.joins.body import Body
 from edgewise.language import nodes
 from edgewise.physical.attention.extents import Extents, Refused
 from edgewise.physical.attention.sides import Axes, Side

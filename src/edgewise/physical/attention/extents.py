@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import STRINGS, Grid, Index, Keys, ascending, index_of, locate, pack
-from edgewise.kernels.attention.calls import first_keys
+from edgewise.ground.joins.body import SAMPLE
+from edgewise.kernels.attention.calls.kernel_calls import first_keys
 from edgewise.kernels.attention.present_rows import is_relative
 from edgewise.language import nodes
 from edgewise.physical.attention.pairs import attends

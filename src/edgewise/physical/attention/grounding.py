@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from edgewise.graphs import full
-from edgewise.ground.body import SAMPLE, SAMPLES, Body
 from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Index
+from edgewise.ground.joins.body import SAMPLE, SAMPLES, Body
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.physical.attention.distance_tables import read_table, tables

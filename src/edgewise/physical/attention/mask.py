@@ -17,9 +17,9 @@ from torch import Tensor
 
 from edgewise.graphs import full, per_head
 from edgewise.graphs.pattern import Pattern
-from edgewise.ground.body import SAMPLE
 from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Grid, Index, Keys, index_of, locate, pack, same_keys
+from edgewise.ground.joins.body import SAMPLE
 from edgewise.ground.masks.cells import TooManyCells
 from edgewise.ground.masks.classes import TooManyClasses
 from edgewise.ground.masks.lower import LoweredMask, lower_mask

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from edgewise.kernels.attention import attention, present_rows, traced
+from edgewise.kernels.attention import attention, present_rows
 from edgewise.kernels.attention.autocast import in_autocast
+from edgewise.kernels.attention.calls import traced
+from edgewise.kernels.attention.calls.prepared import Prepared, prepare_call
 from edgewise.kernels.attention.contract import NO_INPUTS, Options, TermInputs
 from edgewise.kernels.attention.flash import fused
-from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.edges import EdgeIndex, additive_attention
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.physical.lowering_state import State

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import OutOfDomain
-from edgewise.ground.body import SAMPLE, Body
 from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.grounder import Grounder
 from edgewise.ground.index import Grid, Index, distinct_rows, index_of, locate, pack, run_starts
+from edgewise.ground.joins.body import SAMPLE, Body
 from edgewise.kernels.edges import edge_index
 from edgewise.language import nodes
 from edgewise.language.terms import variables

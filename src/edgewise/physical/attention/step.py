@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs import causal, full
-from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import Index
+from edgewise.ground.joins.body import SAMPLE
 from edgewise.kernels.attention.autocast import in_autocast
 from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.attention.present_rows import is_relative

@@ -9,9 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from edgewise.ground.body import SAMPLE
 from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.index import Index, Keys
+from edgewise.ground.joins.body import SAMPLE
 from edgewise.ground.topological import stages
 from edgewise.physical.demand.need import GroundIndex, Need, keys_at, places_among, reads
 from edgewise.physical.recursion.levels import Component, Levels, by_levels

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import NoFixedPoint
-from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import Keys
-from edgewise.ground.join import PlanTooLarge, in_bytes
+from edgewise.ground.joins.body import SAMPLE
+from edgewise.ground.joins.join import PlanTooLarge, in_bytes
 from edgewise.ground.topological import sources
 from edgewise.language import nodes
 from edgewise.physical.lowering import Lowering

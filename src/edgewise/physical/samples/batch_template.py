@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from edgewise.ground.body import SAMPLES
 from edgewise.ground.ground_rule import GroundRule
+from edgewise.ground.joins.body import SAMPLES
 from edgewise.kernels.edges import EdgeIndex, Grouping
 from edgewise.layouts.ragged import Ints
 from edgewise.physical.code import source_of

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.ground.body import SAMPLES
 from edgewise.ground.ground_rule import GroundRule
 from edgewise.ground.index import Grid, Index
+from edgewise.ground.joins.body import SAMPLES
 from edgewise.ground.source import Source
 from edgewise.language import nodes
 from edgewise.layouts.ragged import Segments

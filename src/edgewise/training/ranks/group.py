@@ -18,7 +18,7 @@ from edgewise.distributed.errors import BadMesh, RankFailed, RanksDiffer
 from edgewise.distributed.failures import Failures, failures_of
 from edgewise.errors import EdgewiseError, Span
 from edgewise.training.errors import RankMissing
-from edgewise.training.resuming import SHOWN, differences
+from edgewise.training.runs.resuming import SHOWN, differences
 
 if TYPE_CHECKING:
     from torch.distributed import Work

@@ -62,7 +62,7 @@ def from_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
 
             return read_gguf(path, dtype)
         if is_run(path):
-            run: Pretrained = import_module("edgewise.training.run").read_run(path, dtype)
+            run: Pretrained = import_module("edgewise.training.runs.run").read_run(path, dtype)
             return run
         return _folder(path, dtype)
     except EdgewiseError as error:

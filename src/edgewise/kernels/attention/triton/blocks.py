@@ -29,7 +29,7 @@ from edgewise.kernels.attention.triton.settings import block_of
 from edgewise.kernels.kernel_choices import no_triton
 
 if TYPE_CHECKING:
-    from edgewise.kernels.attention.layout import Layout
+    from edgewise.kernels.attention.calls.layout import Layout
 
 name = "triton_blocks"
 PAIR = 1.4  # the time of a pair in pairs of a dense product

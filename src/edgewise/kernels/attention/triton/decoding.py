@@ -43,7 +43,7 @@ from edgewise.layouts.ragged import Ints
 from edgewise.scores.nodes import S
 
 if TYPE_CHECKING:
-    from edgewise.kernels.attention.layout import Layout
+    from edgewise.kernels.attention.calls.layout import Layout
 
 name = "triton_decoding"
 MOST_ROWS = 64  # of a tile: queries × heads that share keys

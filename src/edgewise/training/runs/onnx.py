@@ -21,7 +21,7 @@ from edgewise.errors import caller
 from edgewise.graphs import Pattern
 from edgewise.graphs.drawing import require_package
 from edgewise.inputs.kinds import numbers
-from edgewise.kernels.attention.trace_names import thing_of
+from edgewise.kernels.attention.calls.trace_names import thing_of
 from edgewise.save.archive import write
 from edgewise.training.errors import NotExportable
 from edgewise.zoo.pretrained.model import Pretrained

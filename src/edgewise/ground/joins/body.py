@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from edgewise.ground.index import Grid, Index
-from edgewise.ground.key_ranges import Comparison, KeyRange, comparisons, key_range
+from edgewise.ground.joins.key_ranges import Comparison, KeyRange, comparisons, key_range
 from edgewise.language import nodes
 from edgewise.language.defaults import Domain
 from edgewise.language.specials import computes

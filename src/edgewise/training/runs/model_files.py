@@ -1,6 +1,6 @@
 """The files that make a run a model: its configuration, rules, tokenizer and weights.
 
-`edgewise.training.folder` says what each holds.
+`edgewise.training.runs.folder` says what each holds.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from edgewise.save import archive
 from edgewise.save.archive import Broken, digest, write
 from edgewise.save.reading import assembled, check_options, parsed
 from edgewise.save.writing import options_of, rules_text, tensors_of
-from edgewise.training.card import write_card
 from edgewise.training.errors import BadRun
-from edgewise.training.folder import RECIPE
 from edgewise.training.recipe import SECTIONS, Recipe
+from edgewise.training.runs.card import write_card
+from edgewise.training.runs.folder import RECIPE
 from edgewise.training.tokenizers import MASK, SPECIAL
 from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.texts import read_tokenizer

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.ground.body import Body
 from edgewise.ground.index import TABLE, WIDEST, Index, Keys
-from edgewise.ground.join import Bindings, expansion
+from edgewise.ground.joins.body import Body
+from edgewise.ground.joins.join import Bindings, expansion
 from edgewise.language import nodes
 
 LEAST_REDUCED = 4096  # rows; below, a join takes no longer than the filter

@@ -19,9 +19,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 from edgewise.errors import caller
 from edgewise.graphs.cache import cache_of
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments, memory, traced
-from edgewise.kernels.attention.arguments import counts_twice
-from edgewise.kernels.attention.calls import OneKernel, inner_call
+from edgewise.kernels.attention import memory
+from edgewise.kernels.attention.calls import arguments, traced
+from edgewise.kernels.attention.calls.arguments import counts_twice
+from edgewise.kernels.attention.calls.kernel_calls import OneKernel, inner_call
+from edgewise.kernels.attention.calls.layout import Spec, Work
+from edgewise.kernels.attention.calls.split import Graph
+from edgewise.kernels.attention.calls.trace_names import is_traced
 from edgewise.kernels.attention.contract import (
     EDGE_AXIS,
     Options,
@@ -30,10 +34,7 @@ from edgewise.kernels.attention.contract import (
     wide,
 )
 from edgewise.kernels.attention.errors import SDPA, AttentionShape, refuse_context_parallel
-from edgewise.kernels.attention.layout import Spec, Work
 from edgewise.kernels.attention.registry import Choice
-from edgewise.kernels.attention.split import Graph
-from edgewise.kernels.attention.trace_names import is_traced
 
 
 class Prepared:

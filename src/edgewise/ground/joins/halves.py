@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.ground.body import LOOK_UP, Body, IndexOf, JoinSide, ordered, side_of
-from edgewise.ground.groups import hashed
 from edgewise.ground.index import TABLE, Keys, pack
-from edgewise.ground.join import Bindings, Budget, expansion
-from edgewise.ground.joiner import CHUNK, Extend, Joiner, together
+from edgewise.ground.joins.body import LOOK_UP, Body, IndexOf, JoinSide, ordered, side_of
+from edgewise.ground.joins.groups import hashed
+from edgewise.ground.joins.join import Bindings, Budget, expansion
+from edgewise.ground.joins.joiner import CHUNK, Extend, Joiner, together
 from edgewise.language import nodes
 
 LEAST_HALVED = 1 << 14  # matches; below, any order is quick

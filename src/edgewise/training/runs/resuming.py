@@ -12,11 +12,11 @@ import torch
 from edgewise.errors import Span
 from edgewise.graphs.drawing import require_package
 from edgewise.save.archive import digest
-from edgewise.training import model_files
 from edgewise.training.data.tokens import opened
 from edgewise.training.errors import OtherRecipe
-from edgewise.training.folder import RECIPE
 from edgewise.training.recipe import Recipe, load
+from edgewise.training.runs import model_files
+from edgewise.training.runs.folder import RECIPE
 from edgewise.training.tokenizers import UnknownCharacter
 
 if TYPE_CHECKING:

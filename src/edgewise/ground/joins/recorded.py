@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from edgewise.ground.body import SAMPLES, Body
 from edgewise.ground.index import Constants, Grid, Index, Keys
-from edgewise.ground.join import Bindings
+from edgewise.ground.joins.body import SAMPLES, Body
+from edgewise.ground.joins.join import Bindings
 from edgewise.language import nodes
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from edgewise.ground.body import Body, is_read
 from edgewise.ground.index import STRINGS, Grid, Index, Keys
-from edgewise.ground.join import Bindings
+from edgewise.ground.joins.body import Body, is_read
+from edgewise.ground.joins.join import Bindings
 from edgewise.language import nodes
 from edgewise.language.term_expressions import Tree
 

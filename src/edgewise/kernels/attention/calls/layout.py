@@ -10,7 +10,8 @@ from torch import Tensor
 from edgewise.graphs.checks import integer
 from edgewise.graphs.families import Family
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments, term_arguments
+from edgewise.kernels.attention.calls import arguments, term_arguments
+from edgewise.kernels.attention.calls.split import Graph, expand_terms, is_vector
 from edgewise.kernels.attention.contract import (
     FIXED,
     NO_TERMS,
@@ -20,7 +21,6 @@ from edgewise.kernels.attention.contract import (
     Terms,
     wide,
 )
-from edgewise.kernels.attention.split import Graph, expand_terms, is_vector
 from edgewise.kernels.attention.terms import Scores, Tile, places
 from edgewise.kernels.edges.attention import Dropout
 from edgewise.scores.nodes import S

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgewise.graphs.drawing import require_package
 from edgewise.save.archive import write
-from edgewise.training.folder import Metrics, plot, rows
+from edgewise.training.runs.folder import Metrics, plot, rows
 
 LINES, TABLE, EVENTS = "metrics.jsonl", "metrics.csv", "tensorboard"
 

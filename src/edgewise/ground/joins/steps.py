@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from edgewise.ground.body import Body, is_read, terms_of
 from edgewise.ground.index import Index, Keys
-from edgewise.ground.key_ranges import KeyRange
+from edgewise.ground.joins.body import Body, is_read, terms_of
+from edgewise.ground.joins.key_ranges import KeyRange
 
 Listed = tuple[list[int], list[int], KeyRange | None]  # of a step: lists, then, range
 

@@ -14,10 +14,10 @@ from edgewise.graphs.cache import cache_of
 from edgewise.kernels.attention import reference
 from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.attention.autograd import gradients
-from edgewise.kernels.attention.calls import OneKernel
+from edgewise.kernels.attention.calls.kernel_calls import OneKernel
+from edgewise.kernels.attention.calls.prepared import prepare_grouped
+from edgewise.kernels.attention.calls.trace_names import thing_of
 from edgewise.kernels.attention.contract import NO_TERMS, Grads, Options, Saved, Terms, wide
-from edgewise.kernels.attention.prepared import prepare_grouped
-from edgewise.kernels.attention.trace_names import thing_of
 from edgewise.kernels.edges.attention import Dropout
 
 INPUTS = (

@@ -8,7 +8,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from edgewise.errors import caller
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention.arguments import article, check_strided, short
+from edgewise.kernels.attention.calls.arguments import article, check_strided, short
 from edgewise.kernels.attention.errors import (
     AttentionShape,
     BadOption,

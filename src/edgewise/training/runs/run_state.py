@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from edgewise.physical.weights import gathered, sharded_like
-from edgewise.training import checkpoint
-from edgewise.training.checkpoint import TrainingState
 from edgewise.training.optimiser import WeightAverage, adam, scheduler
 from edgewise.training.ranks.group import RankGroup
 from edgewise.training.recipe import Training
-from edgewise.training.resuming import same_data
+from edgewise.training.runs import checkpoint
+from edgewise.training.runs.checkpoint import TrainingState
+from edgewise.training.runs.resuming import same_data
 
 NOTHING = TrainingState(0, {}, {}, {})
 

@@ -15,9 +15,9 @@ from edgewise.graphs.cache import cache_of
 from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.full import full
+from edgewise.kernels.attention.calls.prepared import Prepared
+from edgewise.kernels.attention.calls.split import Graph
 from edgewise.kernels.attention.contract import allows_tf32
-from edgewise.kernels.attention.prepared import Prepared
-from edgewise.kernels.attention.split import Graph
 from edgewise.scores.score import S, Score
 
 FULL = full()

@@ -21,7 +21,7 @@ A run is a model. Its folder holds, each file written atomically:
 - `local.json`: the folder of the data on this machine, so that `edgewise evaluate RUN` finds it;
 - `checkpoints/`: what resuming needs; nothing else reads it.
 
-The first two groups are written by `training/model_files.py`, before the first step.
+The first two groups are written by `training/runs/model_files.py`, before the first step.
 `edgewise.load(RUN)` and `zoo.from_pretrained(RUN)` read `config.json`, `rules.txt`,
 `tokenizer.json` and `model.safetensors` only, so a folder of these four can be shared.
 """

@@ -15,11 +15,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from edgewise.ground.groups import Groups, Lookups
 from edgewise.ground.index import Keys, encode, ends_of, pack, run_starts
-from edgewise.ground.join import MARKED, Bindings, Budget, column_of, distinct, expansion
-from edgewise.ground.key_ranges import KeyRange
-from edgewise.ground.steps import JoinStep
+from edgewise.ground.joins.groups import Groups, Lookups
+from edgewise.ground.joins.join import MARKED, Bindings, Budget, column_of, distinct, expansion
+from edgewise.ground.joins.key_ranges import KeyRange
+from edgewise.ground.joins.steps import JoinStep
 from edgewise.language import nodes
 
 CHUNK = 1 << 18  # matches that are read at a time: their columns stay in cache

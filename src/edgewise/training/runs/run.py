@@ -24,10 +24,10 @@ from edgewise.language import nodes
 from edgewise.module import Model
 from edgewise.pruning import prune
 from edgewise.pruning.layers import checked_layers
-from edgewise.training import model_files
 from edgewise.training.errors import WrongTask
 from edgewise.training.models.classifier import mask_of
 from edgewise.training.recipe import section
+from edgewise.training.runs import model_files
 from edgewise.training.tokenizers import encoded
 from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.files import new_folder
@@ -274,7 +274,7 @@ class Run(Pretrained):
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write it as Hugging Face does, if the model has such a layout."""
-        import_module("edgewise.training.exporting").save_run(self, Path(path))
+        import_module("edgewise.training.runs.exporting").save_run(self, Path(path))
 
     def _batches(
         self, rows: list[list[int]], batch: int, truncate: bool, *, exact: bool = False

@@ -15,17 +15,18 @@ from torch.autograd import forward_ad
 from edgewise.graphs.cache import cached
 from edgewise.graphs.families import Family, per_sample
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import memory, term_arguments
+from edgewise.kernels.attention import memory
 from edgewise.kernels.attention.autograd import attend
+from edgewise.kernels.attention.calls import term_arguments
+from edgewise.kernels.attention.calls.layout import Expanded, Layout, Spec, Work
+from edgewise.kernels.attention.calls.split import GraphPart, check_family, joined, parts_of
 from edgewise.kernels.attention.contract import (
     NO_TERMS,
     Options,
     TermInputs,
     changes_scores,
 )
-from edgewise.kernels.attention.layout import Expanded, Layout, Spec, Work
 from edgewise.kernels.attention.registry import Choice, choose
-from edgewise.kernels.attention.split import GraphPart, check_family, joined, parts_of
 from edgewise.kernels.attention.triton import decoding as triton_decoding
 
 MASKED = 16  # queries whose keys are masked, not padded

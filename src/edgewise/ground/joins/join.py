@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError
-from edgewise.ground.groups import Lookups
 from edgewise.ground.index import (
     WIDEST,
     Grid,
@@ -25,6 +24,7 @@ from edgewise.ground.index import (
     run_starts,
     stable_order,
 )
+from edgewise.ground.joins.groups import Lookups
 from edgewise.language import nodes
 
 MARKED = 32  # codes for each grounding, up to which marking those that occur beats sorting

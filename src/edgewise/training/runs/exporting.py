@@ -11,13 +11,13 @@ from typing import Any
 
 from edgewise.errors import EdgewiseError, caller, suggest
 from edgewise.graphs import causal, parse
-from edgewise.training import model_files
-from edgewise.training.card import CARD, card
 from edgewise.training.errors import NotExportable
-from edgewise.training.folder import RECIPE
 from edgewise.training.models.language import Gpt
-from edgewise.training.onnx import to_onnx
-from edgewise.training.run import Run
+from edgewise.training.runs import model_files
+from edgewise.training.runs.card import CARD, card
+from edgewise.training.runs.folder import RECIPE
+from edgewise.training.runs.onnx import to_onnx
+from edgewise.training.runs.run import Run
 from edgewise.zoo import gpt2
 from edgewise.zoo.pretrained import MODEL_TYPES, Pretrained, from_pretrained, save_pretrained
 from edgewise.zoo.pretrained.fields import BadPretrained

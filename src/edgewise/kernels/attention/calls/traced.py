@@ -7,10 +7,16 @@ from torch import Tensor
 
 from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments, term_arguments
+from edgewise.kernels.attention.calls import arguments, term_arguments
+from edgewise.kernels.attention.calls.split import (
+    Graph,
+    check_family,
+    expand_terms,
+    is_vector,
+    parts_of,
+)
+from edgewise.kernels.attention.calls.trace_names import name_of
 from edgewise.kernels.attention.contract import EdgeTerm, Options, TermInputs
-from edgewise.kernels.attention.split import Graph, check_family, expand_terms, is_vector, parts_of
-from edgewise.kernels.attention.trace_names import name_of
 from edgewise.scores.nodes import ZERO, Entry, H, Node, moved, replaced, walk
 
 

@@ -17,6 +17,7 @@ from edgewise.graphs.errors import NotAPattern, SizeMismatch
 from edgewise.graphs.families import Family, per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.full import full
+from edgewise.kernels.attention.calls.trace_names import constant
 from edgewise.kernels.attention.contract import DTYPES, Case, EdgeTerm, allows_tf32
 from edgewise.kernels.attention.errors import (
     AttentionShape,
@@ -28,7 +29,6 @@ from edgewise.kernels.attention.errors import (
     UnsupportedDtype,
     refuse_dtensor,
 )
-from edgewise.kernels.attention.trace_names import constant
 
 
 def check_tensors(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgewise.save.archive import write
-from edgewise.training.folder import RECIPE, rows
+from edgewise.training.runs.folder import RECIPE, rows
 
 CARD = "README.md"
 HUB = {  # the task of a run in the words of the hub

@@ -1,0 +1,1 @@
+"""A call of `attention`: its arguments checked, prepared once, cached, traced, split by graph."""

@@ -1,0 +1,1 @@
+"""The folder of a run: what training writes, what resumes it, and its use as a model."""
