@@ -203,7 +203,7 @@ def _is_together(settings: _Settings, tensors: Tensors, graph: Any, inputs: Term
     return len(alone) > 1 and worst(together) < worst(added(alone))
 
 
-class _Call(NamedTuple):
+class _CallTerms(NamedTuple):
     """What a call adds to scores; `alike` if it is the same for all heads."""
 
     heads: tuple[int, ...]
@@ -213,14 +213,14 @@ class _Call(NamedTuple):
     alike: bool
 
 
-def _call_of(settings: _Settings, tensors: Tensors, inputs: TermInputs) -> _Call:
+def _call_of(settings: _Settings, tensors: Tensors, inputs: TermInputs) -> _CallTerms:
     heads = tuple(tensors[0].shape[:-2]) if tensors[0].ndim > 2 else (1,)
     tables = tuple([term_arguments.table_rows(table, heads) for table in inputs.tables])
     bias, lengths, options = inputs.bias, inputs.lengths, settings.options
     if lengths is not None and changes_scores(options, inputs):
         bias, lengths = _masked(tensors[0], settings.home, bias, lengths), None
     alike = bias is None and all(len(table) == 1 for table in tables)
-    return _Call(heads, tables, bias, lengths, alike)
+    return _CallTerms(heads, tables, bias, lengths, alike)
 
 
 def _plan(
@@ -228,7 +228,7 @@ def _plan(
     tensors: Tensors,
     graph: Pattern | per_head,
     inputs: TermInputs,
-    call: _Call | None = None,
+    call: _CallTerms | None = None,
 ) -> RankPlan:
     call, ranks = call or _call_of(settings, tensors, inputs), settings.ranks
     by_heads = call.alike and not settings.options.dropout
