@@ -119,14 +119,15 @@ class Step:
         """The values of the relation of each output."""
         state = self.state(tensors, weights, dtype, device, training, lowering)
         computed = self.executable.run(state)
-        batch = max((source.batch for source in self.prepared.sources.values()), default=1)
+        sources = self.prepared.sources.values()
+        batch = next((s.batch for s in sources if s.batched), 1)  # it may be 0
         found = []
         for output in self.outputs.parts:
             value = computed.get(output.relation)
             if value is None or not value.rows:
                 empty = output.empty(batch, dtype, device)
                 value = reached(empty, (*tensors.values(), *weights.values()))
-            elif value.data.shape[0] == 1 and batch > 1:  # the same in every sample: repeated
+            elif value.data.shape[0] == 1 and batch != 1:  # the same in every sample: repeated
                 value = Column(value.data.repeat(batch, *[1] * (value.data.ndim - 1)))
             found.append(value)
         return found
