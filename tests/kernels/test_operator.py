@@ -15,14 +15,18 @@ from edgewise.graphs import (
     bigbird,
     causal,
     documents,
+    from_blocks,
+    from_dense,
     from_edges,
     full,
     global_tokens,
+    grid,
     longformer,
     per_head,
     per_sample,
     random_edges,
     strided,
+    tree,
     window,
 )
 from edgewise.kernels.attention import attention
@@ -129,6 +133,11 @@ MADE_INSIDE = {
     "what has a default": lambda n: bigbird(2, 1, seed=7, window=1),
     "a seed": lambda n: random_edges(2, seed=3) | window(1),
     "what is given by name": lambda n: longformer(2, dilation=3) - window(0),
+    "a list of sizes": lambda n: documents([n // 4, n - n // 4]) & causal() | window(1),
+    "a list of parents": lambda n: tree([-1, *range(n - 1)]).T | tree([-1] * n),
+    "lists of edges": lambda n: full() - from_edges([[0, 3], [1, 4], [2, n - 1]]),
+    "lists of heads": lambda n: per_head(documents([n]), from_blocks([[0, 1], [0, 1]], n // 2)),
+    "a grid": lambda n: grid(4, n // 4)(window(1), causal()),
 }
 
 
@@ -143,6 +152,43 @@ def test_a_graph_made_inside_has_all_its_numbers_at_every_length(made):
     for n in (20, 24, 32):
         q = torch.randn(2, n, 4)
         torch.testing.assert_close(compiled(q), run(q))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: documents(x),
+        lambda x: from_edges(torch.stack([x, x])) | window(1),
+        lambda x: from_dense(x[:, None] == x),
+        lambda x: per_head(causal(), tree(x)),
+    ],
+)
+def test_a_graph_made_of_a_tensor_inside_is_refused_by_name(made):
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda q, x: attention(q, q, q, made(x)), fullgraph=True, backend="eager"
+    )
+    with pytest.raises(Exception, match="made of a tensor in a trace"):
+        compiled(torch.randn(2, 4, 4), torch.tensor([1, 3]))
+
+
+def test_a_list_given_to_a_compiled_function_may_change():
+    torch._dynamo.reset()
+
+    def run(q, lengths):
+        return attention(q, q, q, documents(lengths))
+
+    compiled = torch.compile(run, fullgraph=True, backend="eager")
+    q = torch.randn(2, 12, 4)
+    for lengths in [[4, 8], [5, 7], [1, 2, 9], [4, 8]]:
+        torch.testing.assert_close(compiled(q, lengths), run(q, lengths))
+
+
+def test_wrong_numbers_inside_are_still_errors():
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda q: attention(q, q, q, documents([4, -1])), fullgraph=True)
+    with pytest.raises(Exception, match="`lengths` must not be negative"):
+        compiled(torch.randn(2, 3, 4))
 
 
 def test_tables_of_another_length_are_read_in_a_trace_too():

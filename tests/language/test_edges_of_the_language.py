@@ -41,6 +41,8 @@ CALLED = Program([R.h(V.I) <= F.call(torch.nn.Linear(2, 2))(R.x(V.I))])
         (lambda: F.norm(epsilon=1e-5), "F.norm(eps=1e-5)"),
         (lambda: F.sparsemax_agg(agg_term=[V.I]), "`F.sparsemax_agg(agg_terms=[V.J])`"),
         (lambda: F.rms_norm(eps="a"), "`F.rms_norm(eps=1e-5)`"),
+        (lambda: F.norm(eps=-1.0), "a number from 0"),
+        (lambda: F.rms_norm(eps=float("nan")), "a number from 0"),
         (lambda: R[64, 32], "R.h[64, 32]"),
         (lambda: R.h(V.I) <= (R.x(V.I), V.I in [1, 2]), "R._some(V.I)"),
         (lambda: R.h(V.I) <= (R.x(V.I), V.I**2 <= 6), "V.I * V.I"),
@@ -106,6 +108,13 @@ def test_a_slip_is_refused_with_the_right_spelling(write, help):
     with pytest.raises(EdgewiseError) as caught:
         write()
     assert help in caught.value.help
+
+
+def test_only_of_a_hidden_atom_one_that_is_not_hidden_is_suggested():
+    for condition in (R._a(V.X), R.special.leq(V.X, 3), ~R.a(V.X)):
+        with pytest.raises(EdgewiseError) as caught:
+            Program([R.h(V.X) <= (R.b(V.X), condition[2.0])])
+        assert ("hidden" in caught.value.help) == (condition == R._a(V.X))
 
 
 def test_the_spellings_that_are_suggested_work():

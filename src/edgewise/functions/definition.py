@@ -183,6 +183,12 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, float | int) and not _is_huge(value) else None
 
 
+def _small(value: Any) -> float | None:
+    """What is added to a variance: below 0 the root of a small one is NaN."""
+    number = _number(value)
+    return number if number is not None and number >= 0 else None
+
+
 def _is_huge(value: float) -> bool:
     """Whether an integer is beyond floating point."""
     return isinstance(value, int) and abs(value) > sys.float_info.max
@@ -228,7 +234,7 @@ def _callable(value: Any) -> Any:
 
 
 SLOPE = Option("slope", 0.01, _number, "write a number: `F.leaky_relu(0.2)`")
-EPS = Option("eps", 1e-10, _number, "write a number: `F.norm(eps=1e-5)`")
+EPS = Option("eps", 1e-10, _small, "write a number from 0: `F.norm(eps=1e-5)`")
 MOMENTUM = Option("momentum", 0.1, _probability, "write a share, 0 ≤ m < 1: `momentum=0.1`")
 LOW = Option("low", REQUIRED, _number, "write numbers: `F.clamp(low=0.0, high=1.0)`", -0.5)
 HIGH = Option("high", REQUIRED, _number, "write numbers: `F.clamp(low=0.0, high=1.0)`", 1.0)

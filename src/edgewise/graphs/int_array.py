@@ -88,7 +88,21 @@ def has_data(x: Tensor) -> bool:
     return x.layout is torch.strided and not x.is_meta
 
 
+def refuse_in_trace() -> None:
+    """Called while Dynamo traces, where it runs as plain Python."""
+    raise BadEdges(
+        "a graph is made of a tensor in a trace, where its numbers are not known",
+        caller(),
+        "make it before the compiled function is called, or in there of a list of integers",
+    )
+
+
+refuse_in_trace._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def _array(values: Any, name: str) -> np.ndarray:
+    if torch.compiler.is_dynamo_compiling():
+        refuse_in_trace()
     if np.ma.is_masked(values):
         what, fix = f"some entries of `{name}` are masked", "leave out the masked entries"
         raise BadEdges(what, caller(), fix)

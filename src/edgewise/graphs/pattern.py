@@ -84,11 +84,16 @@ class Pattern(Cached):
     total: int = 1
 
     def __init_subclass__(cls) -> None:
-        """NumPy integers in fields become Python ones before `__post_init__` checks them."""
+        """NumPy integers in fields become Python ones before `__post_init__` checks them.
+
+        What is made while Dynamo traces is made again from its fields, and checked then.
+        """
         check = cls.__dict__.get("__post_init__")
         if check is not None:
 
             def plain(self: Pattern) -> None:
+                if torch.compiler.is_dynamo_compiling():
+                    return
                 for name in type(self).__dataclass_fields__:  # type: ignore[attr-defined]
                     value = getattr(self, name)
                     if isinstance(value, np.integer):

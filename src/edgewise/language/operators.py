@@ -379,7 +379,8 @@ def rule(head: Any, body: Any) -> nodes.Rule:
             raise ConditionInExpression(
                 f"`{item!r}` is a condition, so its weight would change nothing",
                 item.place,
-                "leave the weight out, or use the atom without `hidden`",
+                "leave the weight out"
+                + (", or use the atom without `hidden`" * getattr(item, "hidden", False)),
             )
     return nodes.Rule(replace(head, hidden=False), items, (), place)
 

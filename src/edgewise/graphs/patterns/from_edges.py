@@ -10,7 +10,7 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.graphs.checks import integer, query_key_lengths, short_repr
 from edgewise.graphs.errors import BadEdges, BadSize, EdgeOutOfRange, SizeMismatch
-from edgewise.graphs.int_array import IntArray, Integers, has_data
+from edgewise.graphs.int_array import IntArray, Integers, has_data, refuse_in_trace
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Rows, rows_of_pairs
 from edgewise.layouts.ragged import distinct
@@ -115,6 +115,8 @@ def from_dense(matrix: Tensor | np.ndarray) -> from_edges:
     >>> from_dense(torch.eye(2))
     from_edges([[0, 0], [1, 1]], shape=(2, 2))
     """
+    if torch.compiler.is_dynamo_compiling():
+        refuse_in_trace()
     try:
         # torch reads no array with negative strides
         plain = np.ascontiguousarray(matrix) if isinstance(matrix, np.ndarray) else matrix

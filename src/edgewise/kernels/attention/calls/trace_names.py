@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 from uuid import uuid4
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
@@ -21,6 +22,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import parse
 from edgewise.graphs.families import per_head
+from edgewise.graphs.int_array import refuse_in_trace
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.errors import BadOption
 from edgewise.scores.nodes import Call, Entry, Leaf, Node, Number
@@ -71,7 +73,9 @@ def _fields(kind: Any) -> tuple[str, ...]:
 def _part(value: Any) -> tuple[str, Any]:
     if isinstance(value, PARTS):
         return "named", name_of(value)
-    if isinstance(value, tuple):
+    if isinstance(value, Tensor | np.ndarray):
+        refuse_in_trace()
+    if isinstance(value, list | tuple):
         return "tuple", tuple([_part(x) for x in value])
     if type(value) is int:  # of a size that changes: a trace takes the end of a range as a number
         return "value", range(value).stop
