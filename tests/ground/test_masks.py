@@ -8,9 +8,16 @@ from edgewise import EdgewiseError, F, Program, R, V, ragged
 from edgewise.graphs import ring
 from edgewise.ground.masks import lower
 from edgewise.layouts import bitmap
-from tests.ground.mask_corpus import CORPUS, MaskCase, facts
+from tests.ground import mask_corpus
+from tests.ground.derived_masks import DERIVED, facts_of_rules
+from tests.ground.mask_corpus import MaskCase
 
 N, D = 26, 8
+CORPUS = [*mask_corpus.CORPUS, *DERIVED]
+
+
+def facts(n, seed=0):
+    return mask_corpus.facts(n, seed) | facts_of_rules(n, seed)
 
 
 def attended(model, x, mask):

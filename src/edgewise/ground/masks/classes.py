@@ -6,10 +6,12 @@ by a test, have the classes that their sets of values make. Classes are compared
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
+from edgewise.ground.masks.bounds import near_pairs
 from edgewise.ground.masks.comparisons import NotSeparate
 from edgewise.ground.masks.leaves import Leaf, Related, Runs, Test, Tested
 from edgewise.ground.masks.ranges import intervals
@@ -21,7 +23,8 @@ from edgewise.layouts import rows_of_pairs
 from edgewise.layouts.ragged import Bools, Ints, distinct, distinct_rows, owners, pointer, ranges
 
 MOST_COMPARED = 1 << 24  # pairs of classes
-MOST_TESTED = 1 << 22  # of values that tests compare
+MOST_TESTED = 1 << 22  # pairs of values, all of which are tested
+MOST_NEAR, FEWER = 1 << 25, 4  # of those that bounds leave, and times fewer than all
 SPARSE = 64  # pairs for each token: fewer are listed as they are
 AT_ONCE = 1 << 20  # tests
 
@@ -159,8 +162,16 @@ def _compared(sides: Sides, pairs: Pairs) -> list[Leaf]:
         return pairs.tested(sides, columns | {n: values[a, p] for p, n in enumerate(on_query)})
 
     functional = left.functional and right.functional
-    if _joined_size(meets, also) <= MOST_TESTED:
-        related = _tested(*_join(meets, also), holds)
+    size = _joined_size(meets, also)
+    near: Iterable[tuple[Ints, Ints]] | None
+    if size <= MOST_TESTED:
+        near = [_join(meets, also)]
+    else:
+        query = {name: values[:, p] for p, name in enumerate(on_query)}
+        key = {name: others[:, p] for p, name in enumerate(on_key)}
+        near = near_pairs(query, key, sides.tests, min(MOST_NEAR, size // FEWER))
+    if near is not None:
+        related = _tested(near, holds)
         if not functional:
             return [_of_sets(name, (left, u), (right, w), related)]
         ptr = pointer(np.bincount(related[0], minlength=len(values)))
@@ -181,10 +192,15 @@ def _compared(sides: Sides, pairs: Pairs) -> list[Leaf]:
     return [equal(name, left, right, shared), *leaves] if shared else leaves
 
 
-def _tested(u: Ints, w: Ints, holds: Test) -> tuple[Ints, Ints]:
+def _tested(near: Iterable[tuple[Ints, Ints]], holds: Test) -> tuple[Ints, Ints]:
     """The pairs of values that meet the tests, ordered."""
+    none = np.zeros(0, np.int64)
+    found = [(none, none)]
+    for u, w in near:
+        for at in range(0, len(u), AT_ONCE):
+            a, b = u[at : at + AT_ONCE], w[at : at + AT_ONCE]
+            held = holds(a, b)
+            found.append((a[held], b[held]))
+    u, w = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((w, u))
-    u, w = u[order], w[order]
-    parts = [slice(at, at + AT_ONCE) for at in range(0, len(u), AT_ONCE)]
-    held = np.concatenate([np.zeros(0, bool), *(holds(u[p], w[p]) for p in parts)])
-    return u[held], w[held]
+    return u[order], w[order]

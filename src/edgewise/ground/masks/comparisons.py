@@ -51,12 +51,12 @@ class TestReader:
     def read(self, tests: Sequence[Condition]) -> None:
         waiting = list(tests)
         while waiting:
-            ready = [test for test in waiting if self._is_read(test)]
+            ready = [test for test in waiting if self.is_read(test)]
             if not ready:
                 raise NotSeparate
             waiting = [test for test in waiting if test not in ready]
 
-    def _is_read(self, test: Condition) -> bool:
+    def is_read(self, test: Condition) -> bool:
         """Add one test; False while two of its variables are not known."""
         if isinstance(test, nodes.PatternAtom):
             return self._pattern(test)
