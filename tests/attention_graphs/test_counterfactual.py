@@ -112,6 +112,13 @@ def test_what_does_not_exist(removed, code):
     assert found.value.code == code
 
 
+def test_an_edge_that_is_not_in_the_graph_is_refused():
+    model, inputs = compiled("gpt2")
+    assert without(model, removed="edge:1,2,1", **inputs).change > 0
+    with pytest.raises(EdgewiseError, match="layer 1 the query 1 does not attend to the key 2"):
+        without(model, removed="edge:1,1,2", **inputs)
+
+
 def test_a_model_without_attention():
     plain = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h)
     with pytest.raises(EdgewiseError) as found:

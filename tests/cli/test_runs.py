@@ -259,6 +259,48 @@ def test_a_pair_is_two_texts_in_every_verb(
     assert "the model reads pairs of texts" in capsys.readouterr().err
 
 
+def test_view_and_why_of_a_translator_show_its_encoder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(run_of("translate"))
+    page = tmp_path / "page.html"
+    said(capsys, "view", run, "a man walks", "--out", str(page))
+    assert page.stat().st_size < 1_000_000
+    model = zoo.from_pretrained(run)
+    graph = edgewise.attention_graph(model, "a man walks")
+    assert graph.tokens[-1] == "<end>"
+    assert [model.tokenizer.token_to_id(token) for token in graph.tokens] == model.rows(
+        ["a man walks"]
+    )[0]
+    assert [call.name for call in graph.calls] == ["encoder.layer.0.self.context"]
+    found = json.loads(said(capsys, "why", run, "a man", "--without", "head:0,1", "--json"))
+    assert found["without"] == "head:0,1"
+    assert found["change"] > 0
+
+
+def test_the_folder_of_a_run_has_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of("generate")
+    assert "derives" in said(capsys, "check", str(run))
+    as_file = said(capsys, "explain", str(run / "rules.txt"), "--stage", "rules")
+    assert said(capsys, "explain", str(run), "--stage", "rules") == as_file
+    assert main(["explain", str(tmp_path)]) == 2
+    assert "error[not-rules]" in capsys.readouterr().err
+
+
+def test_why_of_a_text_says_what_to_leave_out(capsys: pytest.CaptureFixture[str]) -> None:
+    for asked in ("to be", "logits(0)"):
+        assert main(["why", str(run_of("generate")), asked]) == 2
+        assert "--without token:0" in capsys.readouterr().err
+
+
+def test_a_file_of_another_format_is_no_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"")
+    assert main(["generate", str(tmp_path / "model.onnx"), "to be"]) == 2
+    assert "onnxruntime runs it" in capsys.readouterr().err
+
+
 def test_view_and_why_of_a_classifier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its mean over the tokens follows from the text."""
     run, out = str(run_of("classify")), tmp_path / "page.html"

@@ -78,6 +78,22 @@ def test_without_a_layout_the_folder_is_ours(tmp_path: Path) -> None:
     assert zoo.from_pretrained(tmp_path / "out").classify(["a fine film"])
 
 
+@pytest.mark.parametrize("kind", ["hf", "gguf"])
+def test_a_gpt_without_some_heads_has_no_layout(kind: str, tmp_path: Path) -> None:
+    zoo.from_pretrained(run_of("subwords")).prune({0: [1]}).save(tmp_path / "small")
+    if kind == "gguf":
+        with pytest.raises(EdgewiseError, match="no pruned heads") as found:
+            export(tmp_path / "small", "gguf", tmp_path / "small.gguf")
+        assert found.value.code == "not-exportable"
+        assert not list(tmp_path.glob("*.gguf"))
+        return
+    said = export(tmp_path / "small", "hf", tmp_path / "out")
+    assert "no pruned heads" in said
+    assert "transformers does not" in said
+    assert push(tmp_path / "small", tmp_path / "hub") == said
+    assert torch.equal(outputs(tmp_path / "out"), outputs(tmp_path / "small"))
+
+
 def test_onnx_gives_equal_outputs(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -21,6 +21,7 @@ from torch.fx.node import map_arg
 
 from edgewise.attention_graphs.calls import AttentionCall
 from edgewise.attention_graphs.errors import BadCounterfactual, NoAttention, NoSuchHead, NoTokens
+from edgewise.attention_graphs.reading import read_text
 from edgewise.attention_graphs.recording import READERS
 from edgewise.errors import caller, safe_repr
 from edgewise.inputs.kinds import InputLike
@@ -173,12 +174,8 @@ def _inputs(
     if isinstance(model, Pretrained):
         if text is None:
             return model.model, dict(inputs), None
-        found = model.tokens([text], truncate=truncate)
-        count = int(found.mask[0].sum())
-        if not count:
-            raise NoTokens("the text has no tokens", caller(), "write some words")
-        words = model.tokenizer.encode(text).tokens[:count]
-        return model.model, {**model.inputs(found), **inputs}, words
+        compiled, found, words = read_text(model, text, truncate)
+        return compiled, {**found, **inputs}, words
     if not isinstance(model, Model):
         raise NoAttention(
             f"a model is expected, got {type(model).__name__}",
@@ -275,7 +272,21 @@ class _RunPlan:
             head = _counted(what.numbers[1], self._call(layer).heads, "head of the layer")
             return {layer: lambda found, args, kwargs: _zeroed(found, head)}
         i, j = (_counted(n, count, "token") for n in what.numbers[1:])
+        self._check_edge(layer, i, j)
         return {layer: self._less(layer, [i], j)}
+
+    def _check_edge(self, layer: Node, query: int, key: int) -> None:
+        call = self._call(layer)
+        for head in range(call.heads):
+            row = call.take(head).block(query, query + 1)
+            if bool((row.weights[0, 0][row.keys[0] == key] > 0).any()):
+                return
+        number = self.layers.index(layer)
+        raise BadCounterfactual(
+            f"in layer {number} the query {query} does not attend to the key {key}",
+            caller(),
+            f"`attention_graph(model, text).edges(layer={number})` lists those that there are",
+        )
 
     def _without_token(self, token: int) -> dict[Node, Any]:
         mask = self.inputs.get("mask")

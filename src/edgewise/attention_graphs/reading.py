@@ -97,12 +97,21 @@ def _of_pretrained(
         if not inputs:
             raise NoTokens("there is no text", caller(), SUCH_AS)
         return calls_of_model(model.model, inputs, sample), None
+    compiled, found, words = read_text(model, text, truncate)
+    return calls_of_model(compiled, {**found, **inputs}, 0), words
+
+
+def read_text(
+    model: Pretrained, text: str, truncate: bool
+) -> tuple[Model, dict[str, InputLike], list[str]]:
+    """The part of a checkpoint that a text determines, its inputs, and the tokens of the text."""
     numbers = model.tokens([text], truncate=truncate)
-    count = int(numbers.mask[0].sum())
-    if not count:
+    (row,) = numbers.numbers[:, : int(numbers.mask[0].sum())].tolist()
+    if not row:
         raise NoTokens("the text has no tokens", caller(), "write some words")
-    words = model.tokenizer.encode(text).tokens[:count]
-    return calls_of_model(model.model, {**model.inputs(numbers), **inputs}, 0), words
+    relation = model.read_by_text
+    words = [model.tokenizer.id_to_token(number) for number in row]
+    return model.compile(relation), model.inputs(numbers, relation), words
 
 
 def _of_program(

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from edgewise.language import Program
     from edgewise.language.nodes import Atom
 
-File = Annotated[Path, typer.Argument(help="rules in the text form", show_default=False)]
+File = Annotated[
+    Path, typer.Argument(help="rules in the text form, or the folder of a run", show_default=False)
+]
 Facts = Annotated[
     list[Path] | None, typer.Option("--facts", help="a file of facts; may be repeated")
 ]
@@ -63,6 +65,7 @@ from edgewise.cli.rules import atom_of
 atom_of("h(1)")"""
 
 
+RULES = "rules.txt"
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".db", ".sqlite", ".duckdb")
 
 
@@ -75,6 +78,15 @@ def program_of(path: Path) -> Program:
             caller(),
             "run it by Python; `program.text()` is what a file holds",
         )
+    if path.is_dir():
+        if not (path / RULES).is_file():
+            raise NotRules(
+                f"the folder `{path}` has no `{RULES}`",
+                caller(),
+                "give the folder of a run, or a file of rules; of a checkpoint, "
+                "`zoo.from_pretrained(path).program` has them",
+            )
+        path /= RULES
     return Program.load(str(path))
 
 

@@ -6,7 +6,7 @@ import typer
 
 from edgewise.cli.checkpoint import Json, json_line, opened
 from edgewise.cli.predict import Data, Run
-from edgewise.cli.rules import atom_of
+from edgewise.cli.rules import NotAnAtom, atom_of
 
 
 def why(
@@ -36,4 +36,9 @@ def why(
         return
     from edgewise.training import why as explained
 
-    typer.echo(str(explained(run, atom_of(atom), data=data, graph=graph)))
+    try:
+        wanted = atom_of(atom)
+    except NotAnAtom as problem:
+        problem.help = f"{problem.help}; of a text, say what is left out: --without token:0"
+        raise
+    typer.echo(str(explained(run, wanted, data=data, graph=graph)))

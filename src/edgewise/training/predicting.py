@@ -98,7 +98,9 @@ def why(run: str | Path, atom: Atom, *, data: str | Path | None = None, graph: i
     >>> str(why("run", R.logits(3))).splitlines()[0][:13]
     'R.logits(3) ='
     """
-    model, corpus = _opened(Path(run), data)
+    model, corpus = _opened(
+        Path(run), data, f'of a text: `edgewise why {run} "..." --without token:0`'
+    )
     if isinstance(corpus, TripleCorpus | AlgorithmCorpus):
         if not 0 <= graph < corpus.examples:
             what = f"there is no example {graph}: there are {corpus.examples:,}"
@@ -152,14 +154,14 @@ def _shown(row: torch.Tensor, labels: list[str], several: bool) -> Prediction:
     return {"label": best if several else max(shares, key=shares.get), "probabilities": shares}  # type: ignore[arg-type]
 
 
-def _opened(folder: Path, data: str | Path | None) -> tuple[Run, Any]:
-    """The model of a run, and the data of its recipe."""
+def _opened(folder: Path, data: str | Path | None, instead: str = "") -> tuple[Run, Any]:
+    """The model of a run, and the data of its recipe; what to do `instead` if it reads texts."""
     run = read_run(folder)
     if run.task != "predict":
         raise WrongTask(
             f"the run is to {run.task}, not to predict on graphs",
             Span.of("<run>", folder),
-            f"use `edgewise {run.task}`",
+            instead or f"use `edgewise {run.task}`",
         )
     if not (folder / RECIPE).is_file():
         raise bad_run(folder, f"there is no `{RECIPE}` that names the data", "copy it too")

@@ -24,6 +24,7 @@ from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.files import new_folder
 from edgewise.zoo.pretrained.gguf_writing import write_gguf
 from edgewise.zoo.pretrained.saving import check_saved
+from edgewise.zoo.pretrained.tensors import shapes_of
 
 MODEL = (model_files.CONFIG, model_files.RULES, model_files.TOKENIZER, model_files.WEIGHTS)
 BESIDE = (RECIPE, "summary.json", "metrics.jsonl", "loss.png")  # what a reader of a card looks at
@@ -157,6 +158,8 @@ def no_layout(run: Run) -> str | None:
         check_saved(MODEL_TYPES["gpt2"], LAYOUT, _sizes(run))
     except EdgewiseError as problem:
         return problem.message
+    if shapes_of(gpt2.program(_sizes(run))) != shapes_of(run.program):
+        return "the layout of `gpt2` in transformers has no pruned heads"
     return None
 
 

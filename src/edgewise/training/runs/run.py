@@ -124,17 +124,28 @@ class Run(Pretrained):
             model_files.write_model(folder, self.table, self.model, self.tokenizer, self.step or 0)
 
     def rows(self, texts: Sequence[Text], *, truncate: bool = False) -> list[list[int]]:
-        """The token ids of each text, or pair of texts; a text without tokens is an error."""
-        tokenizer, special = self._tokenizer(), self.task == "classify"
+        """The token ids of each text, or pair of texts, as in training: with the end of a source.
+
+        A text without tokens is an error.
+        """
         self._check_texts(texts)
-        if truncate and special:  # as in training: a last special token stays
-            tokenizer.enable_truncation(self.config.length)
-        found = encoded(tokenizer, list(texts), special=special)
-        tokenizer.no_truncation()
+        found = self._encoded(texts, truncate)
         for k, row in enumerate(found):
             if not row:
                 raise BadPretrained(f"text {k} has no tokens", caller(), "leave it out")
         return found
+
+    def _encoded(self, texts: Sequence[Text], truncate: bool) -> list[list[int]]:
+        """Token ids; no text but an empty one has none."""
+        tokenizer, special = self._tokenizer(), self.task == "classify"
+        if truncate and special:  # as in training: a last special token stays
+            tokenizer.enable_truncation(self.config.length)
+        found = encoded(tokenizer, list(texts), special=special)
+        tokenizer.no_truncation()
+        if self.task != "translate":
+            return found
+        most, end = self.config.length - 1 if truncate else sys.maxsize, self.table["tokens"]["end"]
+        return [[*row[:most], end] if row else row for row in found]
 
     def _check_texts(self, texts: Sequence[Text]) -> None:
         """Texts, or pairs of them where the model was trained on pairs."""
@@ -164,12 +175,10 @@ class Run(Pretrained):
     ) -> Tokens:
         """Token ids of texts; a pair of texts has a tab between them."""
         how: Any = {"truncate": truncate, "multiple": multiple, "which": which}
-        special = self.task == "classify"  # as in training
         read: Sequence[Any] = texts
         if self.table.get("texts") == 2 and not isinstance(texts, str):
             read = [tuple(t.split("\t")) if isinstance(t, str) else t for t in texts]
-        self._check_texts(read)
-        rows = encoded(self._tokenizer(), list(read), special=special)
+        rows = self._encoded(read, truncate)
         return padded(rows, longest=self.config.length, **how).to(self.device)
 
     def decoder(self, read: int, most: int) -> tuple[Decoder, int]:
@@ -206,8 +215,7 @@ class Run(Pretrained):
         how = {"beams": self.table["objective"].get("beams", 5) if beams is None else beams}
         start, stop = (self.table["tokens"][name] for name in ("start", "end"))
         how |= {"alpha": self.penalty, "start": start, "stop": stop}
-        most_read = self.config.length - 1 if truncate else sys.maxsize  # as in training
-        rows = [[*row[:most_read], stop] for row in self.rows(texts)]
+        rows = self.rows(texts, truncate=truncate)
         found: list[str] = [""] * len(rows)
         with torch.inference_mode():
             for some, read in self._batches(rows, batch, truncate):
@@ -257,7 +265,7 @@ class Run(Pretrained):
         relation = getattr(self.config.model, "states", None)
         if relation is None:
             raise self._wrong("embed")
-        model, rows = self.compile(relation), self.rows(texts)
+        model, rows = self.compile(relation), self.rows(texts, truncate=truncate)
         found: list[Tensor] = [torch.empty(0)] * len(rows)
         with torch.inference_mode():
             for some, read in self._batches(

@@ -84,6 +84,13 @@ def is_run(path: Path) -> bool:
 
 
 def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
+    if path.is_file():
+        raise BadPretrained(
+            f"`{path}` is a file, and neither a folder nor GGUF",
+            help="onnxruntime runs it; give the model that it was exported from"
+            if path.suffix == ".onnx"
+            else "give the folder that holds `config.json`, or a file that ends in .gguf",
+        )
     if not path.is_dir():
         near = nearest(str(path), list(SOURCES))
         known = f"the checkpoint `{near}` can be fetched: `zoo.fetch({near!r})`"

@@ -45,6 +45,7 @@ PROBLEMS = SINGLE, SEVERAL, REGRESSION = (
     "regression",
 )
 UNLIMITED = 1 << 30  # positions of a model with relative positions only
+ENCODED = "encoder.out"  # the rows of an encoder, in every encoder–decoder of the zoo
 WIDTH_MULTIPLE = 16  # a model is grounded once per width: round widths up to reuse it
 
 
@@ -171,6 +172,23 @@ class Pretrained:
         segments = padded([one.type_ids for one in found], **how).numbers
         return Tokens(made.numbers, made.mask, segments).to(self.device)
 
+    @property
+    def read_by_text(self) -> str:
+        """The relation that a text alone determines: the output, or the rows of an encoder whose
+        decoder reads a text of its own.
+
+        >>> import tempfile
+        >>> from edgewise import zoo
+        >>> config = zoo.t5.Config(vocabulary=9, size=8, heads=2, hidden=8, layers=1)
+        >>> folder = tempfile.mkdtemp() + "/tiny"
+        >>> zoo.save_pretrained(folder, zoo.t5, config, zoo.t5.program(config).weights(seed=0))
+        >>> zoo.from_pretrained(folder).read_by_text
+        'encoder.out'
+        """
+        derived = {rule.head.relation for rule in self.program.rules}
+        target = ENCODED in derived and "target" in self.model.inputs
+        return ENCODED if target else self.output
+
     def inputs(self, tokens: Tokens, relation: str | None = None) -> dict[str, InputLike]:
         """What `model` reads for a batch of texts."""
         segments = torch.zeros_like(tokens.numbers) if tokens.segments is None else tokens.segments
@@ -178,6 +196,7 @@ class Pretrained:
             "token": numbers(tokens.numbers),
             "mask": tokens.mask.to(self.dtype).unsqueeze(-1),
             "segment": numbers(segments),
+            "source": numbers(tokens.numbers),
         }
         real = tokens.mask.to(self.dtype)
         known["share"] = (real / real.sum(1, keepdim=True).clamp_min(1)).unsqueeze(-1)  # of a mean
