@@ -57,8 +57,9 @@ def judge(rows):
     )
     if short:
         why += (
-            f"Reach alone does not make it learned: {', '.join(short)} had less than 90 % of what "
-            "their hops allow after these steps, though the gap of some is larger."
+            f"That it can be reached does not make it learned: {', '.join(short)} had less than "
+            "90 % of what their hops allow after these steps, though the spectral gap of some is "
+            "larger."
         )
     else:
         why += "Each pattern learned what its hops allow, and a larger gap means fewer hops."
@@ -87,7 +88,7 @@ def draw(figure, rows):
 
 
 def table(rows):
-    head = ("graph", "pairs that attend, %", "gap", f"within {LAYERS} hops", "accuracy")
+    head = ("graph", "pairs, % of all", "spectral gap", f"within {LAYERS} hops", "accuracy")
     lines = []
     for name, found in grouped(rows, "variant").items():
         share = 100 * mean(found, "density")

@@ -44,9 +44,9 @@ def judge(rows):
         f"at rate {high:g} warm-up changes the loss of post-norm from {losses['post-norm']:.3f} to "
         f"{losses['post-norm, warm-up']:.3f} and that of pre-norm from {losses['pre-norm']:.3f} to "
         f"{losses['pre-norm, warm-up']:.3f}. So post-norm {'needs' if first else 'does not need'} "
-        f"it here, and pre-norm {'does without' if second else 'gains by it too'}; which of the "
-        "two stands first in the layer changes the loss by "
-        f"{losses['post-norm, warm-up'] - losses['pre-norm, warm-up']:+.3f} even with warm-up."
+        f"it here, and pre-norm {'does without' if second else 'gains by it too'}; with warm-up "
+        "the loss of post-norm is that of pre-norm "
+        f"{losses['post-norm, warm-up'] - losses['pre-norm, warm-up']:+.3f}."
     )
     return Verdict(answer, why)
 

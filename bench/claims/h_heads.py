@@ -215,13 +215,19 @@ def draw(figure, rows):
 
 def table(rows):
     lines = [
-        ("relation; layer", "best head; word class by a probe", "best offset; distance by a probe")
+        (
+            "relation, layer",
+            "best head",
+            "best offset",
+            "probe: word class",
+            "probe: distance of the head",
+        )
     ]
     for name, own in relations_of(rows).items():
-        lines.append((name, spread(own, "by head"), spread(own, "by offset")))
+        lines.append((name, spread(own, "by head"), spread(own, "by offset"), "–", "–"))
     for layer, own in layers_of(rows).items():
         name = f"after layer {layer}" if layer else "embeddings"
-        lines.append((name, spread(own, "word class"), spread(own, "distance")))
+        lines.append((name, "–", "–", spread(own, "word class"), spread(own, "distance")))
     return lines
 
 

@@ -34,15 +34,16 @@ ASKED = {
 }
 HEAD = """# Claims, rerun
 
-What papers and articles say about attention as a graph, each rerun with this library: the claim in
-the words of its source, what was measured, the verdict. Where a claim does not hold here, the
-verdict says so. A verdict is computed from the results by the script of the claim; it is about the
-size at which it ran, and *small* is a size for minutes on one thread of a CPU, where effects of
-large models need not show.
+What papers and articles say about attention as a graph, rerun with this library. A section has the
+claim in the words of its source, what was measured, and the verdict, also where the claim does not
+hold. The script of the claim computes the verdict from its results. It is about the size that was
+measured: *small* takes minutes on one thread of a CPU, where effects of large models need not show;
+*full* is for a GPU. A size that was not run has no figures here.
 
-`DATA` is the folder of the data sets that [results](results.md) name. `--size full` is for a GPU; a
-size that was not run has no figures here. `PYTHONPATH=bench python bench/claims/report.py` writes
-this page from `bench/results/claims_*.json`."""
+Tables show the mean over seeds and, in brackets, the smallest and the largest value. Losses are
+cross entropies in nats. `DATA` is the folder of the data sets that [results](results.md) name.
+`PYTHONPATH=bench python bench/claims/report.py` writes this page from
+`bench/results/claims_*.json`."""
 VERDICTS = {
     "holds": "these claims hold:",
     "holds in part": "in part:",
