@@ -64,3 +64,16 @@ def test_the_fifth_call_of_the_readme_makes_at_most_sixty_calls(monkeypatch, num
         model(x=x).sum().backward()
     count, names = calls_of(lambda: model(x=x))
     assert count <= MOST, "\n".join(names)
+
+
+def test_a_second_thread_adds_few_calls():
+    pytest.importorskip("numba", reason="numba is not installed")
+    torch.set_num_threads(2)
+    model, x = (
+        program(window(256) | global_tokens(2)).compile(R.attention, seed=0),
+        torch.ones(2, 4096, 4),
+    )
+    for _ in range(4):
+        model(x=x)
+    count, names = calls_of(lambda: model(x=x))
+    assert count <= 90, "\n".join(names)

@@ -130,6 +130,6 @@ def _each(loop: Loop, calls: Iterator[tuple[Any, ...]]) -> None:
 def _ends(ptr: np.ndarray, parts: int) -> list[int]:
     """Where ranges of rows with about as many entries end; a row without entries is work too."""
     load = ptr + np.arange(len(ptr))
-    marks = np.linspace(0, load[-1], parts + 1).astype(np.int64)
-    ends: list[int] = np.searchsorted(load, marks).clip(max=len(ptr) - 1).tolist()
-    return [0, *ends[1:-1], len(ptr) - 1]
+    marks = load[-1] * np.arange(1, parts) // parts
+    ends = np.minimum(load.searchsorted(marks), len(ptr) - 1)  # without calls of Python
+    return [0, *ends.tolist(), len(ptr) - 1]
