@@ -2,6 +2,7 @@
 
 import itertools
 import linecache
+import os
 import reprlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -105,8 +106,8 @@ def safe_repr(item: object) -> str:
 
 
 def named(name: object) -> str:
-    """What was written where a name belongs, for a message."""
-    return _short(name) if isinstance(name, str) else safe_repr(name)
+    """What was written where a name or a path belongs, for a message."""
+    return _short(str(name)) if isinstance(name, str | os.PathLike) else safe_repr(name)
 
 
 def _short(text: str) -> str:

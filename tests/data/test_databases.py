@@ -288,3 +288,18 @@ def test_a_closed_connection_is_opened_again():
     connection.close()
     with pytest.raises(EdgewiseError, match="open it again"):
         data.read(connection, data.Schema(person=data.table("people", keys=["id"])))
+
+
+@pytest.mark.skipif(programs() is None, reason="there is no PostgreSQL server here")
+def test_materialised_views_and_temporary_tables_are_tables(server):
+    schema = data.Schema(a=data.table("seen", keys=["id"], values=["x"]))
+    hidden = data.Schema(a=data.table("hidden", keys=["id"]))
+    with psycopg.connect(server.address, autocommit=True) as connection:
+        connection.execute("CREATE MATERIALIZED VIEW seen AS SELECT 1 AS id, 2.5 AS x")
+        assert data.read(server.address, schema).inputs["a"].tolist() == [2.5]
+        connection.execute("CREATE TEMPORARY TABLE seen AS SELECT 1 AS id, 7.5 AS x")
+        assert data.read(connection, schema).inputs["a"].tolist() == [7.5]
+        connection.execute("CREATE TABLE hidden (id INTEGER)")
+        connection.execute("CREATE ROLE other LOGIN")
+    with pytest.raises(EdgewiseError, match="permission denied for table hidden"):
+        data.read(server.address.replace("tester@", "other@"), hidden)

@@ -56,7 +56,7 @@ def test_networkx_that_is_refused():
 
 
 def graph(n, **more):
-    pairs = torch.tensor([[*range(n - 1)], [*range(1, n)]])
+    pairs = torch.tensor([[*range(n - 1)], [*range(1, n)]], dtype=torch.int64)
     return Data(x=torch.arange(2.0 * n).reshape(n, 2), edge_index=pairs, **more)
 
 
@@ -251,3 +251,50 @@ def test_targets_of_one_relation_have_one_shape(tmp_path):
     with pytest.raises(EdgewiseError, match=r"shapes \(2,\) and, of sample 2, \(\)") as caught:
         data.neuralogic(path)
     assert caught.value.code == "bad-line"
+
+
+def test_labels_of_graphs_of_pyg():
+    """As many as there are: none is lost, and none is made up."""
+    several = data.from_pyg(graph(3, y=torch.tensor([[1.0, 2.0, 3.0]]))).labels["graph"]
+    assert several.values.tolist() == [[1.0, 2.0, 3.0]]
+    one, two = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]])
+    found = data.from_pyg([graph(3, y=one), graph(2), graph(4, y=two)]).labels["graph"]
+    assert (found.keys.tolist(), found.values.tolist()) == ([[0, 2]], [[1.0, 2.0], [3.0, 4.0]])
+    found = data.from_pyg([graph(2, y=torch.tensor([0, 1])), graph(1, y=torch.tensor([2]))])
+    assert found.labels["x"].keys.T.tolist() == [[0, 0], [0, 1], [1, 0]]
+    assert found.labels["x"].values.tolist() == [0, 1, 2]
+    assert not data.from_pyg([graph(2), graph(3)]).labels
+    five = torch.zeros(5)
+    assert "(5,), of 3 nodes" in refused("bad-graph", data.from_pyg, graph(3, y=five)).message
+    wrong = refused("bad-graph", data.from_pyg, [graph(2, y=torch.zeros(2)), graph(3, y=five)])
+    assert "graph 1" in wrong.message
+    refused("bad-graph", data.from_pyg, [graph(2, y=one), graph(2, y=torch.zeros(1, 3))])
+
+
+def test_kinds_of_nodes_that_only_edges_name():
+    found = HeteroData()
+    found["author"].x = torch.ones(2, 3)
+    found["author", "writes", "paper"].edge_index = torch.tensor([[0, 1], [0, 5]])
+    assert data.from_pyg(found).inputs["writes"].keys.tolist() == [[0, 5], [0, 1]]
+    assert found.node_types == ["author"]  # a graph that is read stays as it is
+    assert "`paper`" in refused("bad-graph", data.typed_graph, found).message
+
+
+def test_splits_of_several_kinds_are_refused():
+    found = HeteroData()
+    for kind in ("author", "paper"):
+        found[kind].x = torch.ones(2, 3)
+        found[kind].train_mask = torch.tensor([True, False])
+    found["author", "writes", "paper"].edge_index = torch.tensor([[0, 1], [0, 1]])
+    assert "`typed_graph`" in refused("bad-graph", data.from_pyg, found).help
+    assert data.typed_graph(found).splits["train"].tolist() == [0, 2]
+
+
+def test_queries_of_one_name_with_several_numbers_of_terms(tmp_path):
+    """As in NeuraLogic's own Nations."""
+    (tmp_path / "e.txt").write_text("a(1).\n")
+    (tmp_path / "q.txt").write_text("1.0 p(1), 0.5 p(1, 2), 2.0 q.\n")
+    found = data.neuralogic(tmp_path / "e.txt", tmp_path / "q.txt").labels
+    assert {name: item.values.tolist() for name, item in found.items()} == {
+        "p/1": [1.0], "p/2": [0.5], "q": [2.0],
+    }  # fmt: skip

@@ -390,3 +390,19 @@ def test_the_same_error_is_told_once():
     with pytest.raises(EdgewiseError) as caught:
         data.read({"t": {"id": [1], "x": ["a"]}}, data.Schema(a=table, b=table))
     assert len(caught.value.errors) == 1
+
+
+def test_values_that_do_not_fit_the_precision_are_refused():
+    frames = {"a": {"id": [1, 2], "x": [1.0, 1e300]}}
+    schema = data.Schema(a=data.table("a", keys=["id"], values=["x"]))
+    with pytest.raises(EdgewiseError, match=r"row 2: 1e.300 is too large for torch.float32"):
+        data.read(frames, schema)
+    assert data.read(frames, schema, dtype=torch.float64).inputs["a"].tolist() == [1.0, 1e300]
+
+
+@pytest.mark.parametrize("header", ["id,x,x", "id;x;X", 'id\tx\t"x"'])
+def test_a_file_with_two_columns_of_one_name_is_refused(tmp_path, header):
+    separator = header[2]
+    (tmp_path / "a.csv").write_text(f"{header}\n1{separator}2{separator}3\n")
+    with pytest.raises(EdgewiseError, match=r"has two columns `[xX]`"):
+        data.read(tmp_path / "a.csv", data.Schema(a=data.table("a", keys=["id"], values=["x"])))

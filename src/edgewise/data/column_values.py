@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from edgewise.data import columns
 from edgewise.data.dataset import as_numbers
@@ -20,8 +21,9 @@ def values_of(
     raw: Mapping[str, Any],
     gone: Mapping[str, np.ndarray],
     errors: list[EdgewiseError],
+    dtype: torch.dtype,
 ) -> tuple[np.ndarray | None, ValueColumn]:
-    """The numbers of a column, and the column with what was found of it."""
+    """The numbers of a column, which fit a precision, and the column with what was found of it."""
     name = item if isinstance(item, str) else item.name
     if isinstance(item, one_hot):
         return _one_hot(spec, item, raw[name], gone[name], errors)
@@ -47,11 +49,14 @@ def values_of(
         found = (found - centre) / spread
     if isinstance(spec.nulls, Mapping) and name in spec.nulls:
         found[gone[name]] = spec.nulls[name]
-    if np.isinf(found).any():
-        row = int(np.isinf(found).reshape(len(found), -1).any(1).argmax()) + 1
-        errors.append(
-            bad_column(spec, name, columns.Unfit(row, "it is infinite"), "give finite values")
-        )
+    beyond = np.abs(found) > torch.finfo(dtype).max
+    if beyond.any():
+        row = int(beyond.reshape(len(found), -1).any(1).argmax())
+        what, help = "it is infinite", "give finite values"
+        if not np.isinf(found[row]).any():
+            what = f"{columns.shown(found[row])} is too large for {dtype}"
+            help = "read `data.standard` of it, or all values with `dtype=torch.float64`"
+        errors.append(bad_column(spec, name, columns.Unfit(row + 1, what), help))
     return found, item
 
 

@@ -55,9 +55,9 @@ def names(values: Any, where: np.ndarray) -> list[Any] | Unfit:
             continue
         read = _name(value)
         if read is None:
-            return Unfit(at + 1, f"{_shown(value)} is neither an integer nor a string")
+            return Unfit(at + 1, f"{shown(value)} is neither an integer nor a string")
         if kind is not None and type(read) is not kind:
-            return Unfit(at + 1, f"{_shown(value)} is of another kind than the keys before it")
+            return Unfit(at + 1, f"{shown(value)} is of another kind than the keys before it")
         kind, found[at] = type(read), read
     return found
 
@@ -101,10 +101,10 @@ def _not_a_number(plain: Sequence[Any], where: np.ndarray, first: int) -> Unfit:
     """The first value that is not one, or whose text is not: the others make a column of texts."""
     for at, value in enumerate(plain):
         if not where[at] and isinstance(value, str) and not _reads_as_number(value):
-            return Unfit(at + 1, f"{_shown(value)} is not a number")
+            return Unfit(at + 1, f"{shown(value)} is not a number")
     value = plain[first]
     kind = "a text" if isinstance(value, str) else "not a number"
-    return Unfit(first + 1, f"{_shown(value)} is {kind}")
+    return Unfit(first + 1, f"{shown(value)} is {kind}")
 
 
 def _reads_as_number(text: str) -> bool:
@@ -139,7 +139,7 @@ def days(values: Any, where: np.ndarray, since: str) -> np.ndarray | Unfit:
         if not where[at]:
             date = as_date(value)
             if date is None or first is None:
-                return Unfit(at + 1, f"{_shown(value)} is not a date")
+                return Unfit(at + 1, f"{shown(value)} is not a date")
             found[at] = (date - first) / datetime.timedelta(days=1)
     return found
 
@@ -151,13 +151,13 @@ def _vectors(plain: Sequence[Any], where: np.ndarray) -> np.ndarray | Unfit:
         if where[at]:
             continue
         if not _is_list(value) or len(value) != size or np.ma.getmaskarray(value).any():
-            return Unfit(at + 1, f"{_shown(value)} is not a list of {size} numbers")
+            return Unfit(at + 1, f"{shown(value)} is not a list of {size} numbers")
         try:
             found[at] = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError):
-            return Unfit(at + 1, f"{_shown(value)} is not a list of numbers")
+            return Unfit(at + 1, f"{shown(value)} is not a list of numbers")
         if np.isnan(found[at]).any():
-            return Unfit(at + 1, f"{_shown(value)} holds a value that is missing")
+            return Unfit(at + 1, f"{shown(value)} holds a value that is missing")
     return found
 
 
@@ -174,6 +174,7 @@ def listed(values: Any) -> Sequence[Any]:
     return values.tolist() if isinstance(values, np.ndarray) else values
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
+def shown(value: Any) -> str:
+    """A value in a message: an array as a list."""
+    text = repr(value.tolist() if isinstance(value, np.ndarray | np.generic) else value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

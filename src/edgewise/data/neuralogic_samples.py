@@ -28,7 +28,7 @@ def neuralogic(examples: str | Path, queries: str | Path | None = None) -> Datas
     """Samples as facts, for `model.ground(**dataset.inputs)`; targets of queries as labels.
 
     Labels have the number of the sample as first key, then those of the query's terms in
-    `names["constant"]`.
+    `names["constant"]`. Those of one name with several numbers of terms are `labels["q/1"]`, ...
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -140,8 +140,11 @@ def _labels(
 ) -> tuple[dict[str, tuple[Any, ...]], dict[str, Labels]]:
     constants = as_numbers([str(term) for _, atom in targets for term in atom.terms])
     found: dict[str, Labels] = {}
-    for relation in dict.fromkeys(atom.relation for _, atom in targets):
-        here = [(sample, atom) for sample, atom in targets if atom.relation == relation]
+    kinds = dict.fromkeys((atom.relation, len(atom.terms)) for _, atom in targets)
+    for kind in kinds:
+        here = [(s, atom) for s, atom in targets if (atom.relation, len(atom.terms)) == kind]
+        several = sum(name == kind[0] for name, _ in kinds) > 1
+        relation = f"{kind[0]}/{kind[1]}" if several else kind[0]
         keys = [[sample, *(constants[str(term)] for term in atom.terms)] for sample, atom in here]
         values = [torch.as_tensor(_target(atom)) for _, atom in here]
         other = next((at for at, v in enumerate(values) if v.shape != values[0].shape), None)

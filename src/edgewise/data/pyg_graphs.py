@@ -27,7 +27,8 @@ def from_pyg(graph: Data | HeteroData | Sequence[Data]) -> Dataset:
     """A PyG graph, or the graphs of a list or dataset as a batch of samples.
 
     `edge_attr` are the values of edges, `y` the labels of nodes or of graphs, and `train_mask`,
-    `val_mask` and `test_mask` the splits.
+    `val_mask` and `test_mask` the splits. Graphs of a list without a `y` have no label; labels of
+    their nodes have the number of the graph as first key.
 
     >>> import torch
     >>> from torch_geometric.data import Data
@@ -55,8 +56,10 @@ def _single(graph: Any) -> Dataset:
     y = graph.get("y")
     if y is not None and _of_nodes(graph, y):
         labels["x"] = Labels(torch.arange(graph.num_nodes)[None], _target(y))
+    elif y is not None and _of_graph(y):
+        labels["graph"] = Labels(torch.zeros(0, 1, dtype=torch.int64), _target(_row(y)))
     elif y is not None:
-        labels["graph"] = Labels(torch.zeros(0, 1, dtype=torch.int64), _target(y).reshape(-1)[:1])
+        raise _other_labels("", graph, y)
     masks = {name: graph.get(f"{name}_mask") for name in SPLITS}
     splits = {name: mask.nonzero()[:, 0] for name, mask in masks.items() if _is_mask(mask)}
     return Dataset(inputs, labels=labels, splits=splits)
@@ -89,6 +92,23 @@ def _of_nodes(graph: Any, y: Tensor) -> bool:
     return y.ndim > 0 and y.shape[0] == graph.num_nodes
 
 
+def _of_graph(y: Tensor) -> bool:
+    return y.numel() == 1 or (y.ndim > 0 and len(y) == 1)
+
+
+def _row(y: Tensor) -> Tensor:
+    """The label of a graph, as a row."""
+    return y.reshape(1) if y.numel() == 1 else y
+
+
+def _other_labels(of: str, graph: Any, y: Tensor) -> BadGraph:
+    return BadGraph(
+        f"`y` {of}has the shape {tuple(y.shape)}, of {graph.num_nodes} nodes",
+        caller(),
+        "give a row for each node, or one for the graph; pass other labels beside the graph",
+    )
+
+
 def _is_mask(mask: Any) -> bool:
     return isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.ndim == 1
 
@@ -108,11 +128,18 @@ def _hetero(graph: Any) -> Dataset:
         if store.get("y") is not None:
             labels[kind] = Labels(torch.arange(store.num_nodes)[None], _target(store.y))
         masks = {name: store.get(f"{name}_mask") for name in SPLITS}
-        splits |= {name: mask.nonzero()[:, 0] for name, mask in masks.items() if _is_mask(mask)}
+        found = {name: mask.nonzero()[:, 0] for name, mask in masks.items() if _is_mask(mask)}
+        if twice := found.keys() & splits.keys():
+            what = f"`{kind}` is not the only kind with a `{min(twice)}_mask`"
+            raise BadGraph(
+                what, caller(), "use `typed_graph`, where nodes have numbers of their own"
+            )
+        splits |= found
+    counts = {kind: _count(graph[kind]) for kind in graph.node_types}
     for a, verb, b in graph.edge_types:
         store = graph[a, verb, b]
         name = verb if verbs.count(verb) == 1 and verb not in inputs else f"{a}_{verb}_{b}"
-        _check_ends(store.edge_index, (_count(graph[a]), _count(graph[b])), f"of `{name}` ")
+        _check_ends(store.edge_index, (counts.get(a), counts.get(b)), f"of `{name}` ")
         inputs[name] = _edges(store.edge_index, store.get("edge_attr"))
     return Dataset(inputs, labels=labels, splits=splits)
 
@@ -160,8 +187,9 @@ def typed_graph(graph: HeteroData) -> Dataset:
 def _numbered_together(graph: Any) -> dict[str, Tensor]:
     """Kind → the numbers of its nodes."""
     found, count = {}, 0
-    for kind in graph.node_types:
-        size = graph[kind].num_nodes
+    ends = [kind for a, _, b in graph.edge_types for kind in (a, b)]
+    for kind in dict.fromkeys([*graph.node_types, *ends]):
+        size = graph[kind].num_nodes if kind in graph.node_types else None
         if size is None:
             what = f"the number of nodes of `{kind}` is not known"
             raise BadGraph(what, caller(), f'set `data["{kind}"].num_nodes`')
@@ -212,9 +240,30 @@ def _batch(samples: list[Any]) -> Dataset:
                 "give every graph the same attributes",
             )
     inputs: dict[str, Input] = {name: ragged([one[name] for one in found]) for name in found[0]}
-    targets = [sample.get("y") for sample in samples]
-    labels = {}
-    if all(y is not None and y.numel() == 1 for y in targets):
-        values = torch.stack([y.reshape(()) for y in targets])
-        labels["graph"] = Labels(torch.arange(len(samples))[None], values)
-    return Dataset(inputs, labels=labels)
+    return Dataset(inputs, labels=_batch_labels(samples))
+
+
+def _batch_labels(samples: list[Any]) -> dict[str, Labels]:
+    """Those of the graphs that have some: one of each graph, or one of each node."""
+    found = {at: y for at, one in enumerate(samples) if (y := one.get("y")) is not None}
+    if all(map(_of_graph, found.values())):
+        keys, relation = torch.tensor([[*found]]), "graph"
+        parts = [_row(y) for y in found.values()]
+    else:
+        other = next((at for at, y in found.items() if not _of_nodes(samples[at], y)), None)
+        if other is not None:
+            raise _other_labels(f"of graph {other} ", samples[other], found[other])
+        nodes = [torch.arange(len(y)) for y in found.values()]
+        graphs = [torch.full_like(n, at) for n, at in zip(nodes, found, strict=True)]
+        keys, relation = torch.stack([torch.cat(graphs), torch.cat(nodes)]), "x"
+        parts = [*found.values()]
+    if not parts:
+        return {}
+    shapes = {at: y.shape[1:] for at, y in zip(found, parts, strict=True)}
+    other = next((at for at, shape in shapes.items() if shape != parts[0].shape[1:]), None)
+    if other is not None:
+        first = next(iter(found))
+        what = f"rows of `y` have the shapes {tuple(shapes[first])} in graph {first}"
+        what += f" and {tuple(shapes[other])} in graph {other}"
+        raise BadGraph(what, caller(), "give all graphs the same labels")
+    return {relation: Labels(keys, _target(torch.cat(parts)))}

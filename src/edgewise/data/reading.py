@@ -64,7 +64,7 @@ def read(source: object, schema: Schema, *, dtype: torch.dtype | None = None) ->
         help = "give a floating-point one: `dtype=torch.float64`"
         raise BadSchema(f"values of {safe_repr(dtype)}", caller(), help)
     with open_source(source) as tables:
-        fetched = _fetch(tables, schema)
+        fetched = _fetch(tables, schema, dtype or torch.get_default_dtype())
     return _dataset(schema, fetched, dtype or torch.get_default_dtype())
 
 
@@ -84,7 +84,7 @@ class Fetched:
         self.labels = None if self.labels is None else self.labels[mask]
 
 
-def _fetch(source: TableSource, schema: Schema) -> list[Fetched]:
+def _fetch(source: TableSource, schema: Schema, dtype: torch.dtype) -> list[Fetched]:
     """All tables of the schema; all names that the source does not have are reported together."""
     there = source.tables()
     errors: list[EdgewiseError] = []
@@ -126,7 +126,9 @@ def _fetch(source: TableSource, schema: Schema) -> list[Fetched]:
         names = spec.columns()
         answer = source.fetch(*select(there[spec.name], names, spec.conditions, source.mark))
         raw[relation] = dict(zip(names, answer, strict=True))
-    read = [_columns(relation, spec, raw[relation], errors) for relation, spec in schema.items()]
+    read = [
+        _columns(relation, spec, raw[relation], errors, dtype) for relation, spec in schema.items()
+    ]
     raise_all(errors)
     return read
 
@@ -141,7 +143,11 @@ def _null(spec: table, name: str, gone: np.ndarray) -> MissingValue:
 
 
 def _columns(
-    relation: str, spec: table, raw: Mapping[str, Any], errors: list[EdgewiseError]
+    relation: str,
+    spec: table,
+    raw: Mapping[str, Any],
+    errors: list[EdgewiseError],
+    dtype: torch.dtype,
 ) -> Fetched:
     gone = {name: columns.missing(column) for name, column in raw.items()}
     count = len(next(iter(gone.values())))
@@ -164,7 +170,7 @@ def _columns(
         else:
             keys[name] = np.empty(count, dtype=object)
             keys[name][:] = found
-    read = [values_of(spec, item, raw, gone, errors) for item in spec.values]
+    read = [values_of(spec, item, raw, gone, errors, dtype) for item in spec.values]
     values = [found for found, _ in read]
     spec = replace(spec, values=[item for _, item in read])
     labels = None

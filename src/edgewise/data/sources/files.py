@@ -11,7 +11,7 @@ from typing import Any
 from edgewise.data.errors import UnreadableSource
 from edgewise.data.sources.duckdb import DuckDB
 from edgewise.data.sources.table_source import TableSource, unreadable
-from edgewise.errors import caller, counted
+from edgewise.errors import caller, counted, named
 from edgewise.graphs.drawing import require_package
 
 
@@ -115,6 +115,25 @@ def _refuse_other_lengths(file: Path, columns: list[str]) -> None:
                 )
 
 
+def _refuse_same_names(file: Path, columns: list[str]) -> None:
+    """DuckDB renames the second of two columns, without regard to capitals."""
+    with open(file, newline="", encoding="utf-8-sig") as lines:
+        header: list[str] = []
+        for separator in SEPARATORS:
+            lines.seek(0)
+            header = next(csv.reader(lines, delimiter=separator), [])
+            if len(header) == len(columns):
+                break
+    names = [name.casefold() for name in header]
+    twice = next((name for at, name in enumerate(header) if names[at] in names[:at]), None)
+    if twice is not None and len(header) == len(columns):
+        raise UnreadableSource(
+            f"`{file}` has two columns `{named(twice)}`",
+            caller(),
+            "give every column a name of its own; capitals do not count",
+        )
+
+
 @contextmanager
 def _tables(path: Path, files: list[Path]) -> Iterator[TableSource]:
     require_package("duckdb")
@@ -131,6 +150,7 @@ def _tables(path: Path, files: list[Path]) -> Iterator[TableSource]:
                 found = format(connection, shown)
                 if format is _csv:
                     _refuse_other_lengths(file, found.columns)
+                    _refuse_same_names(file, found.columns)
                 found.create_view(file.stem)
             except (duckdb.Error, OSError, ValueError) as problem:  # pyarrow raises ValueError
                 help = f"the suffix says {file.suffix}: is it such a file, and complete?"

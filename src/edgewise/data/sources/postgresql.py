@@ -13,6 +13,7 @@ from edgewise.graphs.drawing import require_package
 
 SCHEMES = ("postgresql://", "postgres://")
 SECONDS = 10  # to connect
+RELATIONS = "pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON relnamespace = n.oid"
 LOST = "check that the server runs and that you may read the tables, then read again"
 
 
@@ -25,23 +26,26 @@ class PostgreSQL:
         self.connection, self.name = connection, name
 
     def tables(self) -> dict[str, tuple[str, ...]]:
+        # the standard's information_schema lacks materialised views, and hides what may not be read
         query = (
-            "SELECT table_schema, table_name FROM information_schema.tables "
-            "WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2"
+            f"SELECT nspname, relname FROM {RELATIONS} WHERE relkind IN ('r', 'p', 'v', 'm', 'f') "
+            "AND nspname NOT IN ('pg_catalog', 'information_schema') "
+            "AND nspname <> 'pg_toast' ORDER BY 1, 2"
         )
         found = self._rows(query)
-        path = self._rows("SELECT unnest(current_schemas(false))")
+        path = self._rows("SELECT unnest(current_schemas(true))")
         names: dict[str, tuple[str, ...]] = {
             f"{schema}.{name}": (schema, name) for schema, name in found
         }
-        for (here,) in reversed(path):  # the first schema of the path wins
+        for (here,) in reversed(path):  # the first schema of the path wins: temporary tables'
             names |= {name: (schema, name) for schema, name in found if schema == here}
         return names
 
     def columns(self, table: tuple[str, ...]) -> list[str]:
         query = (
-            "SELECT column_name FROM information_schema.columns "
-            "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
+            f"SELECT attname FROM {RELATIONS} JOIN pg_catalog.pg_attribute a ON attrelid = c.oid "
+            "WHERE nspname = %s AND relname = %s AND attnum > 0 AND NOT attisdropped "
+            "ORDER BY attnum"
         )
         return [name for (name,) in self._rows(query, table)]
 
