@@ -36,6 +36,15 @@ SEQUENCES = {
         R.h(0) <= R.x(0)["i":3, 2],
         (R.h(V.T)["o":3, 4] <= (R.h(V.S)["w":4, 3], R.x(V.T)["u":4, 2], NEXT)) | [F.relu],
     ],
+    "weights of rule heads that give numbers": [
+        R.h(0) <= R.x(0)["i":1, 2],
+        (R.h(V.T)["o":1, 4] <= (R.h(V.S)["w":4, 1], R.x(V.T)["u":4, 2], NEXT)) | [F.relu],
+    ],
+    "the same with a line": [
+        R.h(0) <= R.x(0)["i":1, 2],
+        (R.h(V.T)["o":1, 4] <= (R.h(V.S)["w":4, 1], R.x(V.T)["u":4, 2], NEXT)) | [F.relu],
+        R.h / 1 | [F.relu],
+    ],
     "gru": [
         *BEFORE,
         *gates("z", "r"),

@@ -54,7 +54,10 @@ class NodeWriter:
     def slot(self, value: Tensor, domain: int) -> int:
         """The slot of a value over the rows of a domain."""
         assert isinstance(value, Symbol)
-        return self._of(self.lowering.node(value), domain)
+        node = self.lowering.node(value)
+        if not self.inside.isdisjoint(node.all_input_nodes):
+            self.inside.add(node)  # a reshape, which is written down when it is first read
+        return self._of(node, domain)
 
     def input(self, column: Tensor, rows: int, width: int) -> int:
         """The slot of a column that is there before the loop."""
