@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from rank_harness import on_ranks
 from recipe_cases import differences, put, trained
 from torch.distributed.device_mesh import init_device_mesh
 
-from edgewise import EdgewiseError, F, Program, R, V, W, numbers
+from edgewise import EdgewiseError, F, Program, R, V, W, attention, numbers
 from edgewise.distributed import on_mesh
 from edgewise.graphs import window
 from edgewise.training.ranks import group
@@ -121,6 +122,41 @@ def test_a_rank_that_raises_in_the_middle_of_a_model_is_named_by_the_others(kind
     told = ("rank-failed", f"rank 1 of 3 failed: {own[1]}")
     assert first[2:] == third[2:] == [told, told]
     assert second[2:] == [own, told]
+
+
+def goes_on_elsewhere(rank, ranks):
+    """One rank makes another call than the others; then the process group is destroyed."""
+    mesh, found = init_device_mesh("cpu", (ranks,)), []
+    x = torch.randn(1, 2, 8, 4, requires_grad=True)
+    out = attention(x, x, x, window(2), mesh=mesh)
+
+    def noted(call):
+        start = time.monotonic()
+        try:
+            call()
+        except EdgewiseError as error:
+            found.append((error.code, error.message))
+        assert time.monotonic() - start < 60
+
+    if rank == 1:
+        noted(lambda: attention(x, x, x, window(1), mesh=mesh))
+    else:
+        noted(lambda: out.sum().backward())
+    noted(lambda: attention(x, x, x, window(2), mesh=mesh))
+    dist.destroy_process_group()
+    noted(lambda: attention(x, x, x, window(2), mesh=mesh))
+    return found
+
+
+def test_ranks_that_make_different_calls_do_not_wait_for_each_other():
+    every = on_ranks(goes_on_elsewhere, 3, ended=())
+    for first, second, third in every:
+        assert first == second
+        assert first[0] == "rank-failed"
+        assert third == ("bad-mesh", "the process group of `mesh` was destroyed")
+    said = {first[1] for first, _, _ in every}
+    differ = "the calls of ranks differ: rank 1 of 3 waits for a plan, rank 0 for keys back"
+    assert differ in said, said
 
 
 def ends_in_the_middle(rank, ranks):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from edgewise.distributed.errors import BadMesh, RanksDiffer
-from edgewise.distributed.failures import Failures, failures_of
+from edgewise.distributed.failures import Failures, check_alive, failures_of
 from edgewise.errors import caller
 from edgewise.layouts.ragged import Ints
 
@@ -81,7 +81,8 @@ class Ranks:
         done = self.failures.start(
             lambda: dist.all_to_all_single(
                 into, flat, received, sent, group=self.group, async_op=True
-            )
+            ),
+            kind,
         )
 
         def wait(flat: Tensor = flat) -> Tensor:  # which lives until it is sent
@@ -114,7 +115,9 @@ class Ranks:
 
         out = [torch.empty_like(row) for _ in range(self.count)]
         own = row.contiguous()
-        self.failures.start(lambda: dist.all_gather(out, own, group=self.group, async_op=True))()
+        self.failures.start(
+            lambda: dist.all_gather(out, own, group=self.group, async_op=True), "a plan"
+        )()
         return torch.stack(out)
 
     def gather_lists(self, values: Ints) -> list[Ints]:
@@ -166,7 +169,8 @@ class Ranks:
         count = self.first(len(values))
         found = self.integers(values if self.rank == 0 else np.zeros(count, np.int64))
         self.failures.start(
-            lambda: dist.broadcast(found, group_src=0, group=self.group, async_op=True)
+            lambda: dist.broadcast(found, group_src=0, group=self.group, async_op=True),
+            "what the first rank has",
         )()
         return found.cpu().numpy()
 
@@ -192,6 +196,7 @@ def ranks_of(mesh: DeviceMesh, device: torch.device) -> Ranks:
         )
     if mesh.device_type != device.type:
         raise _other_device(mesh, device)
+    check_alive()
     return Ranks(mesh.get_group(), mesh.size(), mesh.get_local_rank(), device)
 
 

@@ -15,7 +15,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from edgewise.distributed.errors import RankFailed
+from edgewise.distributed.errors import BadMesh, RankFailed
+from edgewise.errors import caller
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup, Work
@@ -39,11 +40,12 @@ class Failures:
         self.shared = False  # whether all ranks raise since the last exchange
         self._depth = 0
 
-    def start(self, exchange: Callable[[], Work | None]) -> Callable[[], None]:
+    def start(self, exchange: Callable[[], Work | None], kind: str) -> Callable[[], None]:
         """Start an exchange; what is returned waits for it, with an error of ours where another
         rank will not take part in it."""
         if self.known is not None:
             raise _error(self.known)
+        check_alive()
         self.started, self.shared = self.started + 1, False
         number = self.started
         with self._translated():
@@ -54,6 +56,7 @@ class Failures:
             with self._translated():
                 while work is not None and not self._done(work, on_cpu):
                     self._look(number)
+                    self._compare(number, kind)
 
         return wait
 
@@ -145,6 +148,24 @@ class Failures:
                 if found is not None and found[0] < number:
                     raise self._learned(rank, found[1])
 
+    def _compare(self, number: int, kind: str) -> None:
+        """Raise if another rank waits in another exchange at the same place of a program."""
+
+        def waiting(store: Any) -> list[tuple[int, str]]:
+            store.set(self._key("waits", self.rank), f"{number}\n{kind}")
+            keys = [(rank, self._key("waits", rank)) for rank in range(self.count)]
+            return [(rank, store.get(key).decode()) for rank, key in keys if store.check([key])]
+
+        for rank, text in self._with_store(waiting, otherwise=[]):
+            at, _, other = text.partition("\n")
+            if int(at) == number and other != kind:
+                self.known = (
+                    f"the calls of ranks differ: rank {self.rank} of {self.count} waits for "
+                    f"{kind}, rank {rank} for {other}"
+                )
+                time.sleep(2 * LOOK.total_seconds())  # in which the others look as well
+                raise _error(self.known)
+
     def _learned(self, rank: int, text: str) -> RankFailed:
         self._with_store(lambda store: store.set(self._key("told", self.rank), "1"), otherwise=None)
         self.known = self._said(rank, text)
@@ -182,6 +203,18 @@ class Failures:
             return use(_get_default_store())
         except (RuntimeError, ValueError):
             return otherwise
+
+
+def check_alive() -> None:
+    """Refuse to send by a process group that is no more."""
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        raise BadMesh(
+            "the process group of `mesh` was destroyed",
+            caller(),
+            "call `destroy_process_group` after the last call and its `backward`",
+        )
 
 
 def _error(what: str) -> RankFailed:

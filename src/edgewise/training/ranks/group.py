@@ -203,7 +203,7 @@ def _failures() -> Failures:
 
 
 def _started(exchange: Callable[..., Work | None]) -> Callable[[], None]:
-    return _failures().start(lambda: exchange(async_op=True))
+    return _failures().start(lambda: exchange(async_op=True), "a step of training")
 
 
 def _found() -> RankGroup:
