@@ -217,10 +217,10 @@ class UnknownOption(EdgewiseError):
 
 
 def checks_options(
-    by_position: str = "", /, **instead: str
+    by_position: str = "", otherwise: str = "", /, **instead: str
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """A function that refuses options it does not have; `instead` says what to write for those of
-    other libraries, `by_position` for options without a name.
+    other libraries, `by_position` for options without a name, `otherwise` for names like no option.
 
     >>> @checks_options(sep="write `between=`")
     ... def joined(words: list[str], *, between: str = "") -> str:
@@ -237,17 +237,19 @@ def checks_options(
         known = [one.name for one in found if one.kind is one.KEYWORD_ONLY]
         names = {one.name for one in found}
         most, own = len(names) - len(known), len(names & {"self"})
+        called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
 
         @wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> T:
             if len(args) > most:
-                shown = f"`{function.__name__}` takes {counted(most - own, 'argument')} by position"
+                shown = f"`{called}` takes {counted(most - own, 'argument')} by position"
                 help = by_position or f"write options by name: {', '.join(known)}"
                 raise UnknownOption(f"{shown}, and got {len(args) - own}", caller(), help)
             for name in options:
                 if name not in names:
-                    help = instead.get(name) or suggest(name, known)
-                    shown = f"`{function.__name__}` has no option `{name}`"
+                    far = otherwise if not get_close_matches(name, known) else ""
+                    help = instead.get(name) or far or suggest(name, known)
+                    shown = f"`{called}` has no option `{name}`"
                     raise UnknownOption(shown, caller(), help)
             return function(*args, **options)
 

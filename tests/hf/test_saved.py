@@ -179,3 +179,11 @@ def test_the_class_that_was_saved_is_loaded(tmp_path):
     model.save_pretrained(tmp_path)
     assert type(hf.load(tmp_path)) is type(model)
     assert type(hf.load(tmp_path, AutoModel)) is not type(model)
+
+
+def test_a_folder_without_a_model_is_an_error_of_ours(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(EdgewiseError, match="no model is loaded from") as caught:
+            hf.load(path)
+        assert caught.value.code == "not-saved"
+        assert "`save_pretrained`" in caught.value.help

@@ -41,6 +41,7 @@ FORMS = {
     "reversed": lambda pairs: np.array(pairs).T[:, ::-1],
     "pandas": table,
     "pandas strings": lambda pairs: table(pairs).astype("string" if pairs is NAMES else "int32"),
+    "an index of pandas": lambda pairs: pandas.MultiIndex.from_tuples(pairs),
     "polars": lambda pairs: polars.from_pandas(table(pairs)),
     "Arrow": lambda pairs: pyarrow.Table.from_pandas(table(pairs)),
     "columns of pandas": lambda pairs: rows([table(pairs)["from"], table(pairs)["to"]]),

@@ -97,6 +97,17 @@ CALLED = Program([R.h(V.I) <= F.call(torch.nn.Linear(2, 2))(R.x(V.I))])
         (lambda: graphs.causal() ^ graphs.window(1), "`(a - b) | (b - a)`"),
         (lambda: sum([graphs.causal(), graphs.window(1)]), "`a | b`"),
         (lambda: graphs.causal() * graphs.window(1), "`a & b`"),
+        (lambda: Program(R.h(V.I) <= R.x(V.I), R.g(V.I) <= R.h(V.I)), "`Program([a, b])`"),
+        (
+            lambda: Program([R.h(V.I) <= R.x(V.I)]) + (R.g(V.I) <= R.h(V.I)),
+            "`Program([program, rule])`",
+        ),
+        (lambda: Program([R.h(V.I) <= R.x(V.I)]).solve(x=torch.ones(3)), "`compile(R.out)`"),
+        (lambda: Program([R.h(V.I) <= R.x(V.I)]).solve([R.x(1)], sed=0), "`seed`"),
+        (
+            lambda: Program([R.h(V.I) <= R.x(V.I)]).solve(R.x(1), R.x(2)),
+            "`solve([R.a(1), R.b(2)])`",
+        ),
         (lambda: graphs.causal & graphs.window(1), "`causal(...)`"),
         (lambda: graphs.causal | graphs.window(1), "`causal(...)`"),
         (lambda: graphs.full - graphs.window(1), "`full(...)`"),

@@ -18,7 +18,7 @@ from edgewise.graphs.drawing import require_package
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf import eviction, positions
 from edgewise.hf.architectures import is_cross_attention, query_heads
-from edgewise.hf.errors import LayerMismatch, NotAnAttention, NotPluggable, UnknownPart
+from edgewise.hf.errors import LayerMismatch, NotAnAttention, NotPluggable, NotSaved, UnknownPart
 from edgewise.hf.eviction import Graph
 from edgewise.hf.graph_attention import MeshPlace, refuse_on_mesh
 from edgewise.hf.interface import NAME, ModuleAttention, register
@@ -60,6 +60,9 @@ INSTEAD = {
         'name parts of the model: `hf.use(model, {"encoder": window(256)})`',
     ),
 }
+
+
+FOLDER = "give the folder of `save_pretrained`, or a name that transformers has in its cache"
 
 
 @checks_options(**INSTEAD)
@@ -217,10 +220,17 @@ def load(path: str | Path, kind: type | None = None, **options: object) -> nn.Mo
     require_package("transformers")
     register()
     refuse_lost_graphs()
-    loader: Any = kind or _saved_class(path, options)
+    folder = Path(path, str(options.get("subfolder", "")))
+    if folder.is_dir() and not (folder / "config.json").exists():
+        what = f"no model is loaded from `{path}`: there is no config.json"
+        raise NotSaved(what, caller(), FOLDER)
     token = LOADING.set(True)
     try:
+        loader: Any = kind or _saved_class(path, options)
         model = loader.from_pretrained(path, **{"attn_implementation": None, **options})
+    except OSError as error:  # no such folder or name, or one without weights
+        why = str(error).partition("\n")[0]
+        raise NotSaved(f"no model is loaded from `{path}`: {why}", caller(), FOLDER) from None
     finally:
         LOADING.reset(token)
     graph = graph_of(model)

@@ -55,6 +55,8 @@ def read_keys(item: Any) -> tuple[Tensor, tuple[str, ...]]:
 
 def frame_columns(item: Any) -> list[Any] | None:
     """The columns of a frame of pandas, polars or Arrow; None for anything else."""
+    if getattr(item, "nlevels", 1) > 1 and hasattr(item, "get_level_values"):
+        return [item.get_level_values(level) for level in range(item.nlevels)]
     if hasattr(item, "iloc") and hasattr(item, "columns"):
         return [item.iloc[:, place] for place in range(item.shape[1])]
     for name in ("get_columns", "itercolumns"):

@@ -14,6 +14,7 @@ from edgewise.errors import (
     caller,
     checks_options,
     named,
+    safe_repr,
 )
 from edgewise.language import (
     blocks,
@@ -25,7 +26,7 @@ from edgewise.language import (
 )
 from edgewise.language.blocks import merged
 from edgewise.language.defaults import BadDefault, Domain
-from edgewise.language.statements import flatten
+from edgewise.language.statements import BadStatement, flatten
 from edgewise.language.text_form.html import to_html
 from edgewise.language.text_form.parser import parse
 from edgewise.language.text_form.printer import to_text
@@ -46,6 +47,10 @@ FactLike: TypeAlias = nodes.Atom | nodes.Fact
 RuleLike: TypeAlias = "nodes.Statement | nodes.Atom | Program | Iterable[RuleLike]"
 
 
+TENSORS = (
+    "facts are a list of atoms, `solve([R.x(i)[row] for i, row in enumerate(x)])`; tensors by name "
+    "are inputs of `compile(R.out)`"
+)
 TRACED = "a model is a module: `torch.compile(program.compile(R.out), {})`"
 INSTEAD = {
     **{name: TRACED.format(f"{name}=...") for name in ("mode", "backend", "dynamic", "fullgraph")},
@@ -79,6 +84,7 @@ class Program:
     domains: tuple[tuple[str, Domain], ...]
     rounds: int | None
 
+    @checks_options("rules are one list: `Program([a, b])`")
     def __init__(
         self,
         rules: RuleLike = (),
@@ -141,7 +147,11 @@ class Program:
     def __add__(self, other: Program) -> Program:
         """Both programs' statements, each with its domains; other defaults must agree."""
         if not isinstance(other, Program):
-            return NotImplemented
+            raise BadStatement(
+                f"a program and {safe_repr(other)} are not joined",
+                caller(),
+                "write `Program([program, rule])`, or add another program",
+            )
         if self.aggregation != other.aggregation or _differ(self.rounds, other.rounds):
             raise BadDefault(
                 "the programs disagree on the default aggregation or rounds",
@@ -204,6 +214,7 @@ class Program:
         """
         return _stage("checks").check(self, facts)
 
+    @checks_options("facts are one list: `solve([R.a(1), R.b(2)])`", TENSORS)
     def solve(
         self,
         facts: Iterable[FactLike] = (),
