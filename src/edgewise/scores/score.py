@@ -44,7 +44,7 @@ class BadScore(EdgewiseError):
     instead = "from edgewise.scores import S, where\n\nwhere(S > 0, S, 0.1 * S)"
 
 
-class UnknownFunction(BadScore, AttributeError):
+class MissingScoreMethod(BadScore, AttributeError):
     """A method of tensors, which a score does not have."""
 
 
@@ -176,7 +176,7 @@ class Score:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):  # what Python, notebooks and copies look for
                 raise AttributeError(name)
-            raise UnknownFunction(f"a score has no method `{name}`", caller(), _same(name))
+            raise MissingScoreMethod(f"a score has no method `{name}`", caller(), _same(name))
 
     @classmethod
     def __torch_function__(cls, function: Any, *_: Any) -> Any:
