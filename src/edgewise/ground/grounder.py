@@ -219,6 +219,16 @@ class Grounder:
             budget.each = 8 * max(len(body.rule.head.terms), 1)
             budget.check(count)
 
+    def _is_absent(self, index: Index, columns: list[Tensor], count: int) -> Tensor:
+        """Which keys are not in an index; those that a filter leaves over are looked up."""
+        likely = self.lookups.may_hold(index, columns)
+        if likely is None:
+            return (locate(index, columns) < 0).expand(count)
+        absent = ~likely
+        some = likely.nonzero()[:, 0]
+        absent[some] = locate(index, [column.index_select(0, some) for column in columns]) < 0
+        return absent
+
     def extended(
         self, body: Body, at: int, bindings: Bindings, budget: Budget, replaced: Index | None = None
     ) -> Bindings:
@@ -228,9 +238,7 @@ class Grounder:
         match literal:
             case nodes.Atom(negated=True):
                 columns = [self.column(t, bindings) for t in literal.terms]
-                rows = locate(self._of(literal), columns)
-                rows = rows.expand(bindings.count) if not columns else rows
-                return bindings.where(rows < 0)
+                return bindings.where(self._is_absent(self._of(literal), columns, bindings.count))
             case nodes.Atom():
                 index = self._of(literal) if replaced is None else replaced
                 terms = self.coded(literal.terms)
