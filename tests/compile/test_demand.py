@@ -180,6 +180,25 @@ def test_strings_facts_and_absent_rows():
     assert model(a=listed, want=[7]).tolist() == [2.0]
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_a_name_that_the_data_lacks_has_the_value_fill(early):
+    program = Program([
+        R.h(V.X) <= (R.x(V.Y), R._e(V.X, V.Y)),
+        (R.g(V.X, V.Z) <= (R.h(V.X), R.h(V.Z), R._e(V.X, V.Z))) | [F.product],
+    ])  # fmt: skip
+    facts = [R.x("a")[1.0], R.x("b")[2.0], R.e("a", "b"), R.e("b", "a")]
+
+    def wanted(model, keys):
+        data = model.ground(facts=facts, want=keys) if early else model.ground(facts=facts)
+        return (model(data) if early else model(data, want=keys)).tolist()
+
+    one, pairs = program.compile(R.h, fill=0.5), program.compile(R.g, fill=-1.0)
+    assert wanted(one, ["zoe", "a", "yan", 5, "zoe"]) == [0.5, 2.0, 0.5, 0.5, 0.5]
+    assert wanted(pairs, [("a", "zoe"), ("b", "a"), ("zoe", 3)]) == [-1.0, 2.0, -1.0]
+    with pytest.raises(EdgewiseError, match=r"nothing derives `R.h\('zoe'\)`"):
+        wanted(program.compile(R.h), ["a", "zoe"])
+
+
 def test_a_recursion_along_edges_that_are_not_there():
     program = Program([R.s(V.X) <= R.a(V.X), R.s(V.Y) <= (R.s(V.X), R.e(V.X, V.Y))], rounds=2)
     model = program.compile(R.s)

@@ -141,7 +141,7 @@ def outputs_of(
         free, constants = free_positions(query), prepared.constants
         keys = None
         if want is not None:
-            keys = want.coded(number, len(free), query.relation, constants)
+            keys = want.coded(number, len(free), query.relation, constants, fill)
         if keys is not None:
             made = _wanted(made, query, keys, relations[query.relation], fill)
             made = replace(made, sizes=None) if dense is False else made

@@ -120,7 +120,7 @@ class Relation(Mapping[nodes.Atom, Tensor]):
         """
         arity = len(self._keys)
         query = nodes.Atom(self.name, tuple(nodes.Variable(f"_{n}") for n in range(arity)))
-        wanted = Want({0: read_keys(keys, query)}).coded(0, arity, self.name, self.constants)
+        wanted = Want({0: read_keys(keys, query)}).coded(0, arity, self.name, self.constants, None)
         assert wanted is not None
         found, _ = rows_wanted(wanted, Keyed(self._keys.T.cpu()), self.name, self.constants, None)
         return self.data.index_select(1 if self.batched else 0, found.to(self.data.device))

@@ -214,7 +214,7 @@ class Parts:
             keys = None
             if want is not None:
                 arity = len(free_positions(query))
-                keys = want.coded(number, arity, query.relation, prepared.constants)
+                keys = want.coded(number, arity, query.relation, prepared.constants, self.fill)
             if keys is not None:
                 every = tuple(range(len(query.terms)))
                 yield query.relation, every, wanted_keys(query, keys, prepared.constants)

@@ -45,8 +45,13 @@ class Want:
             for number, keys in self.keys.items()
         )
 
-    def coded(self, number: int, arity: int, relation: str, constants: Constants) -> Tensor | None:
-        """The keys (rows, arity) of an output; None where all rows are wanted."""
+    def coded(
+        self, number: int, arity: int, relation: str, constants: Constants, fill: float | None
+    ) -> Tensor | None:
+        """The keys (rows, arity) of an output; None where all rows are wanted.
+
+        Strings that the data has not are one more, where absent rows are filled.
+        """
         keys = self.keys.get(number)
         if keys is None:
             return None
@@ -63,11 +68,16 @@ class Want:
             if len(outside):  # codes of strings are there
                 raise not_derivable(relation, keys[:, outside[0]].tolist())
             return keys.T.contiguous()
-        for key in keys:
-            for term in key:
+        absent = [key for key in keys if not all(map(constants.knows, key))]
+        if absent and fill is None:
+            raise not_derivable(relation, absent[0])
+        known = (tuple(t if constants.knows(t) else 0 for t in key) for key in keys)
+        found = constants.keys(known, arity)
+        for row, key in enumerate(keys) if absent else ():
+            for place, term in enumerate(key):
                 if not constants.knows(term):
-                    raise not_derivable(relation, key)
-        return constants.keys(keys, arity)
+                    found[row, place] = STRINGS + len(constants.strings)
+        return found
 
 
 def not_derivable(relation: str, key: Sequence[nodes.Constant]) -> NotDerivable:
