@@ -247,6 +247,17 @@ def test_prune_of_a_classifier(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert len(zoo.from_pretrained(out).classify(["a fine film"])) == 1
 
 
+def test_prune_of_a_translator_says_what_to_give(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts.txt").write_text("a man walks\n")
+    how = ["--data", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "small")]
+    assert main(["prune", str(run_of("translate")), *how]) == 2
+    said = capsys.readouterr().err
+    assert "`translator` writes a text of its own: sample 0 has no loss" in said
+    assert not (tmp_path / "small").exists()
+
+
 def test_a_pair_is_two_texts_in_every_verb(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

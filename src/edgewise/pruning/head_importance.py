@@ -162,6 +162,13 @@ def _samples(model: Any, data: Any) -> list[Sample]:
     for number, item in enumerate(data):
         inputs, *target = item if isinstance(item, tuple) else (item,)
         if isinstance(inputs, str) and not isinstance(model, Model):
+            if model.read_by_text != model.output:
+                raise BadImportance(
+                    f"`{model.architecture}` writes a text of its own: sample {number} has no loss",
+                    caller(),
+                    "in Python, give `importance` inputs by name with a target, "
+                    '`({"source": ..., "target": ..., "mask": ...}, target)`, and a `loss`',
+                )
             inputs = model.inputs(model.tokens([inputs], which=[number]))
         if not isinstance(inputs, Mapping):
             raise BadImportance(
