@@ -72,12 +72,12 @@ class Want:
         if absent and fill is None:
             raise not_derivable(relation, absent[0])
         known = (tuple(t if constants.knows(t) else 0 for t in key) for key in keys)
-        found = constants.keys(known, arity)
+        codes = constants.keys(known, arity)
         for row, key in enumerate(keys) if absent else ():
             for place, term in enumerate(key):
                 if not constants.knows(term):
-                    found[row, place] = STRINGS + len(constants.strings)
-        return found
+                    codes[row, place] = STRINGS + len(constants.strings)
+        return codes
 
 
 def not_derivable(relation: str, key: Sequence[nodes.Constant]) -> NotDerivable:
