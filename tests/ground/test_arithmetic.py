@@ -5,7 +5,8 @@ from itertools import product
 import pytest
 import torch
 
-from edgewise import EdgewiseError, Program, R, V
+from edgewise import EdgewiseError, F, Program, R, V
+from edgewise.graphs import causal, random_edges, strided, window
 from edgewise.ground import conditions
 from edgewise.ground.index import Constants
 from edgewise.language.specials import SPECIALS
@@ -95,3 +96,37 @@ def test_a_computed_key_that_does_not_fit_is_no_key_of_a_relation():
     facts = [R.a(key)[1.0] for key in (0, 1, 3, 9, 1 << 32, (1 << 40) - 1)]
     model = program.compile(R.h)
     assert list(dict(model.rows(model.ground(facts=facts)).items())) == [R.h(0), R.h(1), R.h(3)]
+
+
+COMPARING = {
+    "next": [R.special.next(V.Y, V.X)],
+    "earlier": [R.special.leq(V.Y, V.X)],
+    "not later": [~R.special.gt(V.Y, V.X)],
+    "the last five": [R.special.sub(V.X, V.Y, V.D), R.special.leq(V.D, 5)],
+    "every second": [R.special.sub(V.X, V.Y, V.D), R.special.mod(V.D, 2, 0)],
+    "formula": [V.X // 2 == V.Y // 2],
+    "a pattern": [(window(1) | causal() & strided(3))(V.X, V.Y)],
+}
+
+
+@pytest.mark.parametrize("conditions", COMPARING.values(), ids=COMPARING)
+def test_keys_beyond_the_tokens_of_any_sequence_are_compared(conditions):
+    attention = [
+        (R.w(V.X, V.Y) <= (R.a(V.X), R.a(V.Y), *conditions))
+        | [F.product, F.softmax_agg(agg_terms=[V.Y])],
+        (R.h(V.X) <= (R.w(V.X, V.Y), R.a(V.Y))) | [F.product],
+    ]
+    joined = [R.h(V.X) <= (R.a(V.X), R._a(V.Y), *conditions)]
+    facts = [R.a((1 << 33) + i)[1.0 + i] for i in range(8)]
+    for rules in (attention, joined):
+        program = Program(rules)
+        model = program.compile(R.h, dtype=torch.float64)
+        found = dict(model.rows(model.ground(facts=facts)).items())
+        torch.testing.assert_close(found, dict(program.solve(facts)[R.h(V.X)]))
+        assert found
+
+
+def test_a_graph_that_depends_on_the_number_of_tokens_has_no_such_keys():
+    program = Program([R.h(V.X) <= (R.a(V.X), R._a(V.Y), random_edges(2, seed=0)(V.X, V.Y))])
+    with pytest.raises(EdgewiseError, match="at most 2,147,483,647"):
+        program.solve([R.a(1 << 33)[1.0]])

@@ -153,10 +153,22 @@ def _median(data: Tensor, parts: Segmented) -> Tensor:
     return ordered.gather(2, middle.expand(*ordered.shape[:2], 1, *ordered.shape[3:])).squeeze(2)
 
 
+def _lse_of(items: Tensor) -> Tensor:
+    """-∞ where all are, with gradient 0."""
+    import torch
+
+    nothing = (items == -INF).all(0)
+    return torch.where(nothing, -INF, torch.where(nothing, 0, items).logsumexp(0))
+
+
 def _lse(data: Tensor, parts: Segmented) -> Tensor:
+    import torch
+
     top = extreme(data.detach(), parts, "amax")
-    powers = (data - top.index_select(1, parts.ids)).exp()
-    return total(powers, parts).log() + top
+    top = torch.where(top.isinf(), 0, top)
+    found = total((data - top.index_select(1, parts.ids)).exp(), parts)
+    nothing = found == 0  # all are -∞
+    return torch.where(nothing, 1, found).log() + torch.where(nothing, -INF, top)
 
 
 def _topk(data: Tensor, parts: Segmented, k: int) -> Tensor:
@@ -164,7 +176,8 @@ def _topk(data: Tensor, parts: Segmented, k: int) -> Tensor:
 
     table = padded(data, parts, -INF)
     best = table.topk(min(k, table.shape[2]), 2).values
-    return torch.where(best == -INF, 0, best).sum(2)
+    here = torch.arange(best.shape[2], device=data.device) < parts.sizes[:, None]
+    return torch.where(here.reshape(1, *here.shape, *(1,) * (data.ndim - 2)), best, 0).sum(2)
 
 
 def _check_lengths(parts: Segmented, name: str) -> None:
@@ -280,7 +293,7 @@ AGGREGATIONS = (
         of_stacked(lambda x: x.median(0).values), _median, _same,
         {*_EACH, Law.MONOTONE, Law.IDEMPOTENT, Law.NEEDS_TABLE}),
     _aggregation(
-        "lse_agg", "log Σ eˣ, a smooth maximum", of_stacked(lambda x: x.logsumexp(0)), _lse, _same,
+        "lse_agg", "log Σ eˣ, a smooth maximum", of_stacked(_lse_of), _lse, _same,
         {*_EACH, Law.MONOTONE, Law.ASSOCIATIVE}),
     _normalised(
         "softmax_agg", "eˣ over the sum of all eˣ of a group; 0 where all are −∞", values.softmax,

@@ -21,6 +21,7 @@ from edgewise.graphs.errors import (
 
 # The most tokens: the index of a pair, i·m + j, is then an int64, and a key fits an int32.
 LARGEST = 2**31 - 1
+FARTHEST = 2**62  # keys of a relation, which may be more than tokens of a sequence
 SEEDS = 2**64 - 1
 
 
@@ -140,10 +141,10 @@ def physical_memory() -> int:
         return 16 << 30
 
 
-def sequence_lengths(n: int, m: int | None = None) -> tuple[int, int]:
+def sequence_lengths(n: int, m: int | None = None, most: int = LARGEST) -> tuple[int, int]:
     """The numbers of queries and keys, checked; m defaults to n."""
-    n = integer(n, "n")
-    return n, n if m is None else integer(m, "m")
+    n = integer(n, "n", 0, most)
+    return n, n if m is None else integer(m, "m", 0, most)
 
 
 def nonempty(n: int, use: str, name: str = "n") -> int:
@@ -159,7 +160,7 @@ def token_indices(value: Any, name: str) -> Tensor:
     """Indices of tokens as int64; an index beyond all tokens as -1."""
     if not isinstance(value, Tensor):
         at = integer(value, name, -(10**40), 10**40)
-        return torch.tensor(at if abs(at) <= LARGEST else -1)
+        return torch.tensor(at if abs(at) <= FARTHEST else -1)
     kind = value.dtype
     if (
         value.layout is not torch.strided

@@ -12,6 +12,8 @@ from edgewise.errors import EdgewiseError, caller, counted
 from edgewise.graphs import flex
 from edgewise.graphs.cache import Cached, cached
 from edgewise.graphs.checks import (
+    FARTHEST,
+    LARGEST,
     available_device,
     check_memory,
     integer,
@@ -234,7 +236,9 @@ class Pattern(Cached):
         >>> window(1).contains(3, 4, n=8), window(1).contains(3, 5, n=8)
         (True, False)
         """
-        n, m = sequence_lengths(n, m)
+        n, m = sequence_lengths(n, m, FARTHEST)
+        if max(n, m) > LARGEST and lengths.length_dependent(self) is not None:
+            sequence_lengths(n, m)
         a, b = token_indices(i, "i"), token_indices(j, "j")
         try:
             a, b = torch.broadcast_tensors(a, b)
@@ -519,4 +523,4 @@ def cached_rows(pattern: Pattern, n: int, m: int) -> Rows:
 
 
 # Its expressions are patterns themselves, so it is imported after the class.
-from edgewise.graphs import algebra  # noqa: E402
+from edgewise.graphs import algebra, lengths  # noqa: E402

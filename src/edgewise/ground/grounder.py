@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import OutOfDomain
-from edgewise.graphs.checks import physical_memory
+from edgewise.graphs.checks import LARGEST, physical_memory
 from edgewise.ground import conditions
 from edgewise.ground.grids import on_grid
 from edgewise.ground.ground_rule import GroundRule, normalised, relabelled
@@ -260,8 +260,9 @@ class Grounder:
         for at, literal in enumerate(body.literals):
             if isinstance(literal, nodes.PatternAtom) and not literal.negated:
                 axes = self.axes(body, literal)
-                pairs = conditions.pair_count(literal.pattern, axes) if axes.held else 0
-                if axes.held and pairs < self._held(body, literal) // 2:
+                listed = axes.held and int(axes.lengths.max()) <= LARGEST
+                pairs = conditions.pair_count(literal.pattern, axes) if listed else 0
+                if listed and pairs < self._held(body, literal) // 2:
                     found[at] = pairs
         return found
 
