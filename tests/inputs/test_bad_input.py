@@ -612,3 +612,12 @@ def test_keys_are_joined_before_an_export():
     with pytest.raises(EdgewiseError, match="not exported") as caught:
         torch.export.export(model, (), {"x": torch.ones(3, 1), "edge": edge})
     assert "model.ground(edge=...)" in caught.value.help
+
+
+def test_an_input_beside_facts_of_the_program_is_sent_to_facts():
+    model = Program([R["b c"](1)[2.0], R.h(V.X) <= R["b c"](V.X)]).compile(R.h)
+    with pytest.raises(EdgewiseError, match="the program has facts of it") as caught:
+        model(**{"b c": torch.ones(2)})
+    assert '`ground(facts=[R["b c"](...)])`' in caught.value.help
+    found = model.rows(model.ground(facts=[R["b c"](1)[5.0]]))
+    assert found[R.h(1)].item() == 5.0

@@ -207,9 +207,16 @@ def _fact_sources(
         stated.setdefault(fact.atom.relation, []).append(fact)
     made = {}
     for relation in {**stated, **tables}:
-        if relation in others:
+        if relation in others and relation in tables:
             raise BadInput(
                 f"`{relation}` is given both as an input and as facts", caller(), "give it one way"
+            )
+        if relation in others:
+            raise BadInput(
+                f"`{relation}` is given as an input, and the program has facts of it",
+                caller(),
+                f"give what replaces them by `ground(facts=[{nodes.Atom(relation)!r}(...)])`, "
+                "or take them out of the program",
             )
         table, own = tables.get(relation), stated.get(relation, [])
         if table is not None and not own and table.in_samples == (relation in in_batch):
