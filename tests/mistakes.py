@@ -211,7 +211,7 @@ PYTHON = [
         "a function that is no function of F",
         "(R.h(V.X) <= R.a(V.X)) | [abs]",
         "bad-function",
-        ("is not a function", "`| [F.relu]`"),
+        ("is not a function", "`| [F.abs]`"),
     ),
     Mistake(
         "an aggregation of one atom",

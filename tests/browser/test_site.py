@@ -17,6 +17,8 @@ WORDS = {  # what a visitor types, and a page that must be among the first answe
     "sliding window": "explanation/windows.html",
     "sinks": "notebooks/longer-context.html",
     "pandas": "how-to/data.html",
+    "missing value": "how-to/data.html",
+    "temperature": "how-to/attention-function.html",
     "generate text": "how-to/hugging-face.html",
     "FlexAttention": "how-to/coming-from.html",
     "padding": "how-to/hugging-face.html",

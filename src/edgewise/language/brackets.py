@@ -158,7 +158,9 @@ def value(item: Any, place: Place) -> nodes.Literal | nodes.Opaque:
     raise BadWeight(
         f"`{safe_repr(item)}` is not a value",
         place,
-        "write a number, a list of numbers (a column), a list of lists (a matrix) or a tensor",
+        f"terms are in parentheses: `R.name({safe_repr(item)})`; brackets hold a weight"
+        if isinstance(item, nodes.Variable)
+        else "write a number, a list of numbers (a column), a list of lists (a matrix) or a tensor",
     )
 
 

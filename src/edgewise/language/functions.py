@@ -167,10 +167,21 @@ def listed(items: Any) -> tuple[nodes.Function, ...]:
             raise BadFunction(
                 f"`{safe_repr(item)}` is not a function",
                 caller(),
-                "write functions of `F`: `| [F.relu]`",
+                _instead(item),
             )
         _complete(item)
     return found
+
+
+def _instead(item: Any) -> str:
+    """`[torch.tanh]`, `["tanh"]`, `[nn.ReLU()]`: what to write in the list."""
+    name = item if isinstance(item, str) else getattr(item, "__name__", "")
+    same = DEFINITIONS.get(ELSEWHERE.get(name, name))
+    if same is not None:
+        return f"write `| [F.{same.name}]`"
+    if hasattr(item, "forward"):
+        return "a module applies to a body: `R.h(V.I) <= F.call(module)(R.x(V.I))`"
+    return "write functions of `F`: `| [F.relu]`"
 
 
 def _complete(function: nodes.Function) -> nodes.Function:

@@ -75,7 +75,8 @@ def with_terms(atom: Named, items: tuple[Any, ...], named: Mapping[str, Any]) ->
         raise TermsTwice(
             f"`{atom!r}` already has its terms or a weight",
             place,
-            "write all terms in one pair of parentheses, before the weight",
+            "write all terms in one pair of parentheses, before the weight; its shape is in "
+            "brackets: `R.x(V.I)[64, 32]`",
         )
     if len(items) == 1 and isinstance(items[0], list | tuple):
         items = tuple(items[0])
