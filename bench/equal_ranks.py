@@ -20,7 +20,7 @@ import recipe_cases
 import test_rank_recipes as recipes
 import zoo_cases
 import zoo_on_nodes
-from measure import write, written
+from measure import commit, write, written
 from rank_harness import on_ranks
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -93,7 +93,7 @@ def main():
         cases = trained(count) if name == "recipes" else section(SECTIONS[name], count)
         far = [one for one in cases.values() if not isinstance(one, str)]
         refused = {case: one for case, one in cases.items() if isinstance(one, str)}
-        row = {"cases": len(far), "largest": max(far), "refused": refused}
+        row = {"cases": len(far), "largest": max(far), "refused": refused, "commit": commit()}
         print(ranks, name, row, flush=True)
         assert max(far) <= 1e-12, cases
         results = written(NAME)

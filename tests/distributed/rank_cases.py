@@ -166,7 +166,7 @@ def moved_queries(rank, ranks):
 
 def in_blocks(rank, ranks):
     """Blocks of queries and keys, which are cheaper from about sixteen ranks on, on these."""
-    from edgewise.distributed import rank_plan, ways
+    from edgewise.distributed import rank_plan, simulate, ways
 
     mesh, found = init_device_mesh("cpu", (ranks,)), {}
     plans = plans_of(ranks_of(mesh, torch.device("cpu")))
@@ -179,7 +179,7 @@ def in_blocks(rank, ranks):
     scored = {"dropout": 0.3, "score": softcap(2.0) + 0.01 * I * J}
     lengths = {"lengths": torch.tensor([30, 41])}
     with pytest.MonkeyPatch.context() as patch:
-        for module in (ways, rank_plan):
+        for module in (rank_plan, simulate):
             patch.setattr(module, "ways_of", blocks_alone)
         for number, graph in enumerate([*GRAPHS, FAMILIES[1]]):
             order = ({}, {"step": 3}, {"paired": True}, {"cuts": (1,) * (ranks - 1)})[number % 4]

@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from edgewise import EdgewiseError, F, Program, R, V, W, attention, numbers
 from edgewise.distributed import on_mesh
+from edgewise.distributed.failures import failures_of
 from edgewise.graphs import window
 from edgewise.training.ranks import group
 from edgewise.zoo import gpt2
@@ -157,6 +158,20 @@ def test_ranks_that_make_different_calls_do_not_wait_for_each_other():
     said = {first[1] for first, _, _ in every}
     differ = "the calls of ranks differ: rank 1 of 3 waits for a plan, rank 0 for keys back"
     assert differ in said, said
+
+
+def test_a_later_group_of_the_same_name_reads_no_words_of_the_first(tmp_path):
+    keys = []
+    for number in range(2):
+        store = f"file://{tmp_path}/{number}"
+        dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+        group = dist.group.WORLD
+        keys.append((group.group_name, failures_of(group)._key("waits", 0)))
+        assert failures_of(group)._key("waits", 0) == keys[-1][1]
+        dist.destroy_process_group()
+    (name, first), (again, second) = keys
+    assert name == again
+    assert first != second
 
 
 def ends_in_the_middle(rank, ranks):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup, Work
 
 LOOK = timedelta(seconds=1)  # after which a rank that waits looks for failures
+_MADE: Counter[str] = Counter()  # groups of each name in this process
 GRACE = 10.0  # seconds in which a rank that fails waits for the others to learn of it
 HELP = "its own message says more; start all ranks again"
 
@@ -39,6 +41,8 @@ class Failures:
         self.known: str | None = None  # which rank failed and why: the group is of no use then
         self.shared = False  # whether all ranks raise since the last exchange
         self._depth = 0
+        _MADE[group.group_name] += 1
+        self._life = _MADE[group.group_name]  # of a name that a later group may have again
 
     def start(self, exchange: Callable[[], Work | None], kind: str) -> Callable[[], None]:
         """Start an exchange; what is returned waits for it, with an error of ours where another
@@ -192,7 +196,7 @@ class Failures:
 
     def _key(self, *parts: object) -> str:
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # may have the store of another
-        names = ("edgewise", attempt, self.group.group_name, self.round, *parts)
+        names = ("edgewise", attempt, self.group.group_name, self._life, self.round, *parts)
         return "/".join(map(str, names))
 
     def _with_store(self, use: Callable[[Any], Any], *, otherwise: Any) -> Any:
