@@ -435,3 +435,29 @@ def test_names_that_are_not_here_say_what_is_instead(name, help):
     assert help in caught.value.help
     with pytest.raises(ImportError):
         exec("from edgewise.neuralogic import misspelt", {})
+
+
+# the value of `h` where one weight is 5 and all others are 1, weight by weight: PyNeuraLogic 0.9.2
+# with `Settings(chain_pruning=False, iso_value_compression=False)`
+NUMBERED = {
+    "{1} g :- c.\n{1} d.\n{1} h :- {1} g, {1} d.\n{1} c.": [6, 10, 6, 6, 6, 6],
+    "{1} d.\n{1} c.\nh :- {1} c, g.\ng :- c, a.\nh :- d.": [12, 12, 16],
+    "{1} h :- {1} a, {1} b, {1}.\n{1} g :- {1} a, {1}.\n{1} h :- {1} g.": [
+        *(33, 17, 21, 13, 21, 17, 13, 21, 21),
+    ],
+    "{1} g :- {1} a.\n{1} h :- {1} g.\nh/0 {1}\ng/0 {1}": [12, 12, 16, 16, 8, 8],
+    "{1} h :- {1} a.\n{1} h :- {1} b, {1}.\nh/0 {1}": [15, 15, 23, 19, 11, 11],
+}
+
+
+@pytest.mark.parametrize("text", NUMBERED)
+def test_weights_of_a_text_are_numbered_as_there(text, tmp_path):
+    (tmp_path / "template.txt").write_text(text)
+    (tmp_path / "examples.txt").write_text(f"1 h :- {5 if 'c' in text else 2} a, 3 b.")
+    model = Model(model_file=tmp_path / "template.txt").build(Settings())
+    data = model.build_dataset(FileDataset(tmp_path / "examples.txt"))
+    found = []
+    for number in (weights := model.state_dict()["weights"]):
+        model.load_state_dict({"weights": {**dict.fromkeys(weights, 1.0), number: 5.0}})
+        found += model.test(data)
+    assert found == pytest.approx(NUMBERED[text])

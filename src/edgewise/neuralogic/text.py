@@ -55,7 +55,11 @@ class TextTemplate:
             for atom in statements.atoms(s)
         )
         program = Program(found)
-        self._statements = [self._collected(s) for s in statements.name_weights(program)]
+        listed = statements.name_weights(program)
+        for statement in sorted(listed, key=lambda s: not isinstance(s, nodes.Rule)):
+            for weight in statements.weights(statement):  # those of rules have the first numbers
+                self._weight(weight)
+        self._statements = [self._collected(s) for s in listed]
 
     def name(self, relation: Relation) -> str:
         name, arity = relation
