@@ -22,8 +22,9 @@ from edgewise.physical.data import Data, ForeignData, ReadyCall
 from edgewise.physical.demand.wanted import BadWant, WantLike, read_want
 from edgewise.physical.layers import layered
 from edgewise.physical.output import Returned
-from edgewise.physical.plan import PhysicalPlan
+from edgewise.physical.plan import PhysicalPlan, untraced
 from edgewise.physical.prepare import (
+    build_step,
     check_kinds,
     check_names,
     ensure,
@@ -32,10 +33,12 @@ from edgewise.physical.prepare import (
     refuse_unnamed,
     refuse_want,
 )
+from edgewise.physical.recordings.calls import RecordedCalls
+from edgewise.physical.recordings.recording import Recording
 from edgewise.physical.samples.batches import gathered_call
 from edgewise.physical.samples.seen import SeenSamples
 from edgewise.physical.step import Step
-from edgewise.physical.tracing import autocast_dtype, autocasts, handle
+from edgewise.physical.tracing import autocast_dtype, autocasts, handle, is_transformed
 from edgewise.physical.weights import PLAIN as PLAIN_WEIGHTS
 from edgewise.physical.weights import (
     NotALayer,
@@ -54,6 +57,7 @@ from edgewise.weights import UnknownWeight, WeightTable, called_modules
 _NUMBERS = itertools.count()
 CALLS = 256  # whose plans are found by shapes alone
 PLAIN = (Tensor, torch.nn.Parameter, numbers)
+LARGEST = 1 << 19  # keys; grounding more of them takes much longer than planning for them
 
 
 class Execution(torch.nn.Module):
@@ -96,7 +100,9 @@ class Execution(torch.nn.Module):
         self._reader = InputReader(program, plan, stages.get("plan", plan))
         self._number = next(_NUMBERS)
         self._cache = Data(self._number, {})
-        self._last: Data | None = None  # of the last call with keys, for `explain`
+        # of the last call with keys, for `explain`: its data, or its inputs
+        self._last: Data | dict[str, Any] | None = None
+        self._recordings = RecordedCalls()
         self._samples = SeenSamples()
         self._shapes: dict[Any, Any] = {}
         self._slots = Slots(self, ())
@@ -201,11 +207,87 @@ class Execution(torch.nn.Module):
             last = self._seen_before(inputs)
             found = None if last is None else self._ready(last, {})
         if found is None:
-            return None
+            return self._rerun(inputs, as_rows=False) if data is None else None
         ready, tensors, weights = found
         if data is None and self._last is not last:
             self._last = last
         return ready.outputs.shown(ready.plan(*ready.first, *tensors, *weights), False)
+
+    def _rerun(self, inputs: Mapping[str, Any], as_rows: bool) -> Returned | None:
+        """The output by what an earlier call with other keys or lengths was seen to compute; None
+        if there is none like this."""
+        kind = self._kind(inputs, as_rows)
+        if kind is None:
+            return None
+        key, tensors = kind
+        weights = list(self._weights().values())
+        found = self._recordings.call(key, tensors, weights)
+        if found is None:
+            recording = self._recordings.recording(key, tensors, weights)
+            if recording is None or not self._recorded(recording, key, inputs, as_rows):
+                return None
+            found = self._recordings.call(key, tensors, weights, new=True)
+        if found is not None:  # without dense values, which `explain` does not read
+            self._last = {n: _unwritten(x) if n in tensors else x for n, x in inputs.items()}
+        return found
+
+    def _kind(
+        self, inputs: Mapping[str, Any], as_rows: bool
+    ) -> tuple[Any, dict[str, Tensor]] | None:
+        """What calls with keys have in common of which one is recorded, all but lengths, and their
+        tensors; None where a call is not recorded."""
+        unit = self._one
+        if self.check or unit.device.type != "cpu" or is_transformed() or autocasts(unit.device):
+            return None
+        held = (held_at(self, path) for path in self._paths.values())
+        if called_layers(self, self._layers) or any(type(w) not in PLAIN_WEIGHTS for w in held):
+            return None
+        key: list[Any] = [self.training, unit.dtype, torch.get_default_dtype(), as_rows]
+        tensors: dict[str, Tensor] = {}
+        for name, item in inputs.items():
+            if type(item) is rows and not item.strings:
+                tensors[f"{name} keys"] = item.keys
+                key += (rows, item.has_precision, item.are_combined)
+                if item.values is not None:
+                    tensors[f"{name} values"] = item.values
+            else:
+                tensors[name] = item
+        for name, item in tensors.items():
+            if type(item) not in (Tensor, torch.nn.Parameter) or item.is_nested:
+                return None
+            if item.device.type != "cpu" or item.layout != torch.strided:
+                return None
+            if not item.is_floating_point() and item.numel() > LARGEST:
+                return None
+            key += (name, item.dtype, item.ndim, item.requires_grad, item.is_inference())
+        with_keys = not all(item.is_floating_point() for item in tensors.values())
+        return (tuple(key), tensors) if with_keys else None
+
+    def _recorded(
+        self, recording: Recording, key: Any, inputs: Mapping[str, Any], as_rows: bool
+    ) -> bool:
+        """Record how a call is grounded and lowered; False where that is not possible."""
+        try:
+            with untraced(), recording.running():
+                read = self._reader.read(inputs, self._one)
+                tensors = dense(read)
+                rest = {n: t for n, t in read.items() if n not in tensors}
+                check_numbers(rest)
+                data = Data(self._number, rest)
+                self._refuse_missing(data, tensors)
+                shapes = tuple((n, tensors[n].shape) for n in self._reader.arities if n in tensors)
+                step = build_step(self, data, shapes, self._one.dtype, self._one.device)
+                data.train(step)
+                values, weights = data.live(step) | tensors, self._weights()
+                every = [*values.values(), *weights.values()]
+                names = tuple(values), every, tuple(weights)
+                plan = step.plan(*names, self._one, self.training, as_rows)
+            listed = list(values.values())
+            self._recordings.learn(key, recording, plan, step.outputs, listed, as_rows)
+        except Exception as error:  # what is wrong with inputs, the call itself says
+            self._recordings.failed = f"{type(error).__name__}: {error}"
+            return False
+        return True
 
     def _gathers(self, data: Data, inputs: Mapping[str, Any]) -> bool:
         """Prepare a call with some samples of grounded data, where nothing has to be joined."""
@@ -507,6 +589,11 @@ class Execution(torch.nn.Module):
         tracing = torch.compiler.is_compiling()
         ensure(self._handle, data.handle, shapes, unit.dtype, str(unit.device), tracing)
         return data.built[key]
+
+
+def _unwritten(x: Tensor) -> Tensor:
+    """Keys; zeros of the shape of values, in the memory of one."""
+    return x.new_zeros(()).expand(x.shape) if x.is_floating_point() else x
 
 
 def _is_current(value: Tensor, unit: Tensor) -> bool:

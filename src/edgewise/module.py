@@ -249,7 +249,11 @@ class Model(Execution):
         if isinstance(data, Data) and data.is_partitioned:
             found = data._output(self, inputs, as_rows=True)
         else:
-            found = self._output(data, inputs, as_rows=True)
+            found = None
+            if data is None and not torch.compiler.is_compiling():
+                found = self._rerun(inputs, as_rows=True)
+            if found is None:
+                found = self._output(data, inputs, as_rows=True)
         return found
 
     @overload

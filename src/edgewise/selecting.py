@@ -159,6 +159,9 @@ class Selecting(Model):
         return data
 
     @torch.compiler.disable(reason="values decide which groundings there are")
+    def _kind(self, inputs: Mapping[str, Any], as_rows: bool) -> None:
+        """No call is recorded: values decide what is grounded."""
+
     def _output(self, data: Data | None, inputs: Mapping[str, Any], as_rows: bool) -> Returned:
         return super()._output(data, inputs, as_rows)
 

@@ -835,6 +835,119 @@ def lower(dtype: torch.dtype, cast: bool) -> Callable[[Trial], None]:
     return run
 
 
+def fresh(trial: Trial) -> None:
+    """Several data sets through one model: their layouts differ, plans of one may serve another."""
+    choices = trial.random()
+    model = model_of(trial)
+    model.check = False
+    given = [name for name in dict.fromkeys(f.relation for f in trial.facts)]
+    if not set(model.inputs) & set(given):
+        raise Skipped("nothing is given as tensors")
+    mine = [fact for fact in trial.facts if fact.relation in model.inputs]
+    if any(isinstance(key, str) for fact in mine for key in fact.terms):
+        raise Skipped("strings")
+    if any(fact.weight is not None and fact.relation not in FILLED for fact in mine):
+        raise Skipped("values of other shapes")
+    if not set(model.inputs) <= model._reader.arities.keys():
+        raise Skipped("values decide")
+    trial = replace(trial, facts=tuple(mine))
+    as_rows, compared = choices.random() < 0.5, 0
+    forms = {name: choices.choice(["rows", "dense", "keys"]) for name in model.inputs}
+    for _ in range(8):
+        facts = other_facts(trial, choices)
+        compared += one_set(trial, model, facts, forms, choices, as_rows)
+    if not compared:
+        raise Skipped("refused")
+
+
+def other_facts(trial: Trial, choices: random.Random) -> tuple[nodes.Atom, ...]:
+    """Facts like those of a trial: some of them, with other keys, or all that fill a grid."""
+    found: list[nodes.Atom] = []
+    for name in dict.fromkeys(f.relation for f in trial.facts):
+        own = [f for f in trial.facts if f.relation == name]
+        kind = choices.choice(["all", "all", "some", "none", "moved", "grid", "more", "one"])
+        keys = [f.terms for f in own]
+        arity = len(keys[0])
+        high = 1 + max((key for terms in keys for key in terms), default=0)
+        if kind == "some":
+            keys = [key for key in keys if choices.random() < 0.6]
+        elif kind == "none":
+            keys = keys[:0] if choices.random() < 0.5 else keys
+        elif kind == "moved":  # gaps
+            step = choices.randint(1, 3)
+            keys = [tuple([step * key for key in terms]) for terms in keys]
+        elif kind == "grid":
+            keys = list(product(range(choices.randint(1, 4)), repeat=arity))
+        elif kind == "more":
+            more = {tuple(choices.randrange(high + 2) for _ in range(arity)) for _ in range(12)}
+            keys = list(dict.fromkeys([*keys, *sorted(more)]))
+        elif kind == "one":
+            keys = keys[:1]
+        keys = [key for key in keys if len(key) == arity]
+        for at, key in enumerate(dict.fromkeys(keys)):
+            like = own[at % len(own)]
+            weight = like.weight
+            if weight is not None:
+                value = torch.tensor(weight.value, dtype=torch.float64)
+                value.apply_(lambda number: number * choices.uniform(0.5, 1.5))
+                weight = replace(weight, value=value.tolist())
+            found.append(replace(like, terms=key, weight=weight))
+    return tuple(found)
+
+
+def one_set(
+    trial: Trial,
+    model: Model,
+    facts: tuple[nodes.Atom, ...],
+    forms: dict[str, str],
+    choices: random.Random,
+    as_rows: bool,
+) -> bool:
+    """Whether one data set was compared: some are refused."""
+    mine = replace(trial, facts=facts)
+    tensors = leaves(facts)
+    inputs: dict[str, Any] = {}
+    for name in model.inputs:
+        own = [at for at, f in enumerate(facts) if f.relation == name]
+        arity = model._reader.arities[name]
+        valued = any(f.weight is not None for f in trial.facts if f.relation == name)
+        dense = sorted(facts[at].terms for at in own)
+        fills = bool(own) and dense == list(product(*map(range, lengths(dense))))
+        if forms[name] == "dense" and fills and valued and arity:
+            own.sort(key=lambda at: facts[at].terms)
+            inputs[name] = on_axes(mine, own, tensors)
+            continue
+        choices.shuffle(own)
+        keys = torch.tensor([facts[at].terms for at in own], dtype=torch.int64)
+        keys = keys.reshape(len(own), arity).T
+        if forms[name] == "keys" and not valued and arity:
+            inputs[name] = keys.contiguous()
+        elif valued and own:
+            inputs[name] = rows(keys, torch.stack([tensors[at] for at in own]))
+        elif valued:
+            like = next(f for f in trial.facts if f.relation == name)
+            shape = torch.as_tensor(like.weight.value).shape  # type: ignore[union-attr]
+            inputs[name] = rows(keys, torch.zeros(0, *shape, dtype=torch.float64))
+        else:
+            inputs[name] = rows(keys)
+    try:
+        found = model.rows(**inputs) if as_rows else model(**inputs)
+    except EdgewiseError as error:
+        with pytest.raises(EdgewiseError, match=f"error.{error.code}"):
+            model_of(trial).rows(**inputs) if as_rows else model_of(trial)(**inputs)
+        return False
+    wanted, fragile = expected(mine, facts, tensors)
+    if isinstance(found, Tensor):
+        keys = list(product(*map(range, found.shape[: len(next(iter(wanted), ()))])))
+        values = {key: found[key] for key in keys}
+    else:
+        values = keyed(found)
+    assert_values(values, wanted)
+    if not fragile:
+        assert_gradients(mine, model, values, wanted, tensors)
+    return True
+
+
 def along_graphs(trial: Trial) -> None:
     """`attention` along random graphs: one for all, for each head or for each sample."""
     found = difference(trial.seed)
@@ -860,6 +973,7 @@ MODES: dict[str, Callable[[Trial], None]] = {
     "samples": sample_by_sample,
     "batch": batched,
     "call": called,
+    "fresh": fresh,
     "updating": updating,
     "edits": edits,
     "why": explained,

@@ -106,7 +106,12 @@ def situation(
     model: Model, data: Data | None, inputs: Mapping[str, Any]
 ) -> tuple[Step, dict[str, Tensor]] | None:
     """The step for these inputs; without any, the one built last, on zeros."""
-    held = (model._last or model._cache) if data is None else data
+    last = model._last
+    if isinstance(last, dict):  # of a call whose data was not grounded by itself
+        if data is None and not inputs:
+            return model._resolved(None, last)
+        last = None
+    held = (last or model._cache) if data is None else data
     if inputs or not held.built:
         needed = not inputs and held.open and model._reader.missing(held.inputs) is not None
         return None if needed else model._resolved(data, inputs)

@@ -23,6 +23,7 @@ from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import applied_functions
 from edgewise.layouts.ragged import Segments
+from edgewise.layouts.recorded import one_call
 
 MAX_GROUNDINGS = 1 << 22  # beyond, colours cost more than a fraction of the joins
 SAMPLE = 1 << 10  # rule heads that are looked at first where there are many
@@ -41,31 +42,33 @@ class Classes:
 
     @property
     def count(self) -> int:
-        return len(self.first)
+        return self.first.shape[0]
 
     @property
     def rows(self) -> int:
-        return len(self.of)
+        return self.of.shape[0]
 
 
+@one_call
 def classes(colours: Tensor) -> Classes:
     """Rows of one colour as a class.
 
     >>> classes(torch.tensor([7, 3, 7, 9])).of.tolist()
     [0, 1, 0, 2]
     """
-    if len(colours) and bool((colours == colours[0]).all()):
+    if colours.shape[0] and bool((colours == colours[0]).all()):
         return Classes(torch.zeros_like(colours), torch.zeros(1, dtype=torch.int64))
     ordered, order = colours.sort(stable=True)
     fresh = run_starts(ordered)
     first, by_first = order[fresh].sort()
     number = torch.empty_like(by_first)
-    number[by_first] = torch.arange(len(by_first))
+    number[by_first] = torch.arange(by_first.shape[0])
     of = torch.empty_like(order)
     of[order] = number[fresh.cumsum(0) - 1]
     return Classes(of, first)
 
 
+@one_call
 def mixed(columns: Sequence[Tensor], rows: int) -> Tensor:
     """One colour for each row of several columns of colours.
 
@@ -80,6 +83,7 @@ def mixed(columns: Sequence[Tensor], rows: int) -> Tensor:
     return found
 
 
+@one_call
 def of_values(values: Tensor) -> Tensor:
     """Colours of rows of numbers (rows, ...): equal where every bit is.
 
@@ -95,6 +99,7 @@ def of_values(values: Tensor) -> Tensor:
     return _checked(found, (bits == bits[found.first[found.of]]).all(1)).of
 
 
+@one_call
 def of_segments(colours: Tensor, parts: Segments, *, in_order: bool) -> Classes:
     """Segments that hold the same colours equally often, or in the same order, as classes.
 
@@ -109,13 +114,13 @@ def of_segments(colours: Tensor, parts: Segments, *, in_order: bool) -> Classes:
     order = codes.argsort(stable=True)
     colours, ids, sizes = colours[order], parts.ids[order], parts.sizes
     starts = sizes.cumsum(0) - sizes
-    places = torch.arange(len(ids)) - starts[ids]
+    places = torch.arange(ids.shape[0]) - starts[ids]
     hashes = _hash(colours + _hash(places)) if in_order else _hash(colours)
     sums = _hash(sizes).index_add(0, ids, hashes)
     found = classes(sums)
     twin = found.first[found.of]
     same = sizes == sizes[twin]
-    there = (starts[twin][ids] + places).clamp(max=max(len(ids) - 1, 0))
+    there = (starts[twin][ids] + places).clamp(max=max(ids.shape[0] - 1, 0))
     same[ids[colours != colours[there]]] = False
     return _checked(found, same)
 
@@ -125,7 +130,7 @@ def _checked(found: Classes, same: Tensor) -> Classes:
     if bool(same.all()):
         return found
     wrong = (~same).nonzero()[:, 0]
-    return classes(found.of.index_copy(0, wrong, found.count + torch.arange(len(wrong))))
+    return classes(found.of.index_copy(0, wrong, found.count + torch.arange(wrong.shape[0])))
 
 
 def _hash(numbers: Tensor) -> Tensor:
@@ -369,7 +374,7 @@ def _one_each(ground: GroundRule) -> bool:
 
 
 def _unless_all(rows: Tensor, size: int) -> Tensor | None:
-    same = len(rows) == size and bool((rows == torch.arange(size)).all())
+    same = rows.shape[0] == size and bool((rows == torch.arange(size)).all())
     return None if same else rows
 
 

@@ -18,6 +18,7 @@ from edgewise.ground.joins.body import (
 )
 from edgewise.language import nodes
 from edgewise.layouts.ragged import Ints, Segments, segments
+from edgewise.layouts.recorded import integer
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +61,10 @@ class GroundRule:
         groups = None if self.groups is None else relabelled(self.groups.ids[left])
         return replace(
             self,
-            count=len(chosen),
+            count=chosen.shape[0],
             rows={**rows, **(moved or {})},
             numbers={at: numbers[chosen] for at, numbers in self.numbers.items()},
-            segments=segments(ids, len(left)),
+            segments=segments(ids, left.shape[0]),
             groups=groups,
             sizes={},
         )
@@ -106,7 +107,7 @@ def split(
 def relabelled(labels: Tensor) -> Segments:
     """Segments of equal labels, numbered in the order of the labels."""
     ids = torch.unique(labels, return_inverse=True)[1]
-    return segments(ids, int(ids.max()) + 1 if len(ids) else 0)
+    return segments(ids, integer(ids.max()) + 1 if ids.shape[0] else 0)
 
 
 def normalised(rule: nodes.Rule) -> tuple[str, ...] | None:

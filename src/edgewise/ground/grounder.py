@@ -58,6 +58,7 @@ from edgewise.language.defaults import Domain, members
 from edgewise.language.statements import remembered
 from edgewise.language.terms import variables
 from edgewise.layouts.ragged import Segments, segments
+from edgewise.layouts.recorded import key_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +121,14 @@ class Grounder:
     def _distinct(self, body: Body) -> Bindings:
         return distinct(self.bindings(body), body.visible)
 
-    def _read(self, literal: Literal) -> Grid | int | None:
+    def _read(self, literal: Literal) -> tuple[Any, ...] | int | None:
         """Which keys a literal reads."""
         if not isinstance(literal, nodes.Atom):
             return None
         index = self._of(literal)
-        return index if isinstance(index, Grid) else id(index)  # which `joins` keeps
+        if isinstance(index, Grid):
+            return tuple(map(key_of, index.sizes))
+        return id(index)  # which `joins` keeps
 
     def bindings(self, body: Body, first: int | None = None, new: Index | None = None) -> Bindings:
         """All assignments; with `first`, that atom takes its rows from `new` alone."""
@@ -406,7 +409,7 @@ class Grounder:
         else:
             assert isinstance(literal, nodes.Atom)
             total = self._of(literal).rows
-        same = len(rows) == total and bool((rows == torch.arange(total)).all())
+        same = rows.shape[0] == total and bool((rows == torch.arange(total)).all())
         return None if same else rows.to(torch.int64)
 
     def _heads(
@@ -438,7 +441,7 @@ def _runs(columns: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
     """The run of each row of sorted columns, and the first row of each run; None for all."""
     fresh = starts_of(columns)
     firsts = fresh.nonzero()[:, 0]
-    return fresh.cumsum(0).sub_(1), None if len(firsts) == len(fresh) else firsts
+    return fresh.cumsum(0).sub_(1), None if firsts.shape[0] == fresh.shape[0] else firsts
 
 
 def _head_keys(rule: nodes.Rule) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.language.nodes import Constant
+from edgewise.layouts.recorded import integer, one_call
 
 MANY = 2048  # codes, from which on a radix sort is faster
 TABLE = 2  # entries of a table for each look-up; where it would have more, a search is faster
@@ -42,7 +43,8 @@ class Grid:
         inner = math.prod(self.sizes[position + 1 :])
         outer = math.prod(self.sizes[:position])
         axis = torch.arange(self.sizes[position])
-        return axis.repeat_interleave(inner).repeat(outer)
+        axis = axis if inner == 1 else axis.repeat_interleave(inner)
+        return axis if outer == 1 else axis.repeat(outer)
 
     @property
     def keys(self) -> Tensor:
@@ -198,6 +200,7 @@ def union_of(old: Index, keys: Tensor) -> tuple[Index, Tensor]:
     return index_of(both[order[fresh]]), torch.empty_like(order).index_copy_(0, order, number)
 
 
+@one_call
 def stable_order(codes: Tensor, size: int) -> Tensor:
     """The stable order of codes below `size`.
 
@@ -214,6 +217,7 @@ def stable_order(codes: Tensor, size: int) -> Tensor:
     return torch.from_numpy(order)
 
 
+@one_call
 def ascending(codes: Tensor) -> bool:
     """True if each code is larger than the one before: sorted, and none twice."""
     return bool((codes[1:] > codes[:-1]).all())
@@ -236,11 +240,12 @@ def ends_of(tables: Sequence[Sequence[Tensor]]) -> list[tuple[int, int]]:
     """The least and the largest key of each column, over several tables."""
     ends = []
     for columns in zip(*tables, strict=True):
-        found = [tuple(map(int, column.aminmax())) for column in columns if column.numel()]
+        found = [tuple(map(integer, column.aminmax())) for column in columns if column.numel()]
         ends.append((min((e[0] for e in found), default=0), max((e[1] for e in found), default=0)))
     return ends
 
 
+@one_call
 def encode(columns: Sequence[Tensor], ends: Sequence[tuple[int, int]]) -> Tensor:
     """One integer per row, in the order of rows; `ends` are the least and largest of each column.
 
@@ -333,7 +338,7 @@ def locate(index: Index, columns: Sequence[Tensor]) -> Tensor:
         for column, (low, high) in zip(columns, index.ends, strict=True):
             inside &= (column >= low) & (column <= high)
         want = torch.where(inside, encode(columns, index.ends), -1)
-    if size <= TABLE * len(want):
+    if size <= TABLE * want.shape[0]:
         return _looked_up(have, order, want, size)
     place = torch.searchsorted(have, want).clamp(max=index.rows - 1)
     return torch.where(have[place] == want, place if order is None else order[place], -1)
@@ -346,8 +351,10 @@ def _places(sizes: Sequence[int], columns: Sequence[Tensor]) -> Tensor:
         row.mul_(size).add_(column)
     outside = None
     for column, size in zip(columns, sizes, strict=True):
-        least, most = column.aminmax() if len(column) else (0, 0)
-        if len(column) and (int(least) < 0 or int(most) >= size):
+        if not column.shape[0]:
+            continue
+        least, most = column.aminmax()
+        if integer(least) < 0 or integer(most) >= size:
             here = (column < 0) | (column >= size)
             outside = here if outside is None else outside | here
     return row if outside is None else row.masked_fill_(outside, -1)
@@ -356,7 +363,7 @@ def _places(sizes: Sequence[int], columns: Sequence[Tensor]) -> Tensor:
 def _looked_up(have: Tensor, order: Tensor | None, want: Tensor, size: int) -> Tensor:
     """The rows by a table of all codes, the last entry for none: where many are wanted."""
     row = torch.full((size + 1,), -1)
-    row[have] = torch.arange(len(have)) if order is None else order
+    row[have] = torch.arange(have.shape[0]) if order is None else order
     return row[want]
 
 

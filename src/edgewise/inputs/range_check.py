@@ -21,7 +21,8 @@ from edgewise.language.statements import atoms, remembered, weights
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Plan
 
-Lengths = Mapping[str, tuple[Tensor, ...]]  # axis by axis: (1,), or (samples,)
+End = int | Tensor  # the length of an axis; of ragged data (samples,)
+Lengths = Mapping[str, tuple[End, ...]]  # axis by axis
 
 
 def dense_sizes(prepared: BoundPlan) -> dict[str, tuple[int, ...]]:
@@ -52,9 +53,10 @@ def check_keys(prepared: BoundPlan) -> None:
         if len(rows):
             at = int(rows[0, 0])
             key = prepared.constants.constant(int(column[at]))
+            length = int(end[at]) if isinstance(end, Tensor) else end
             raise KeyOutOfRange(
                 f"`{atom.relation}` has the key {key!r}, but the axis it is joined with has length "
-                f"{int(end.expand(len(column))[at])}",
+                f"{length}",
                 caller(),
                 "give keys below the length of the dense input, or the input as `rows(...)`",
             )
@@ -75,7 +77,7 @@ def without_keys_beyond(prepared: BoundPlan) -> BoundPlan:
     return replace(prepared, sources=sources)
 
 
-def _beyond(prepared: BoundPlan) -> Iterator[tuple[nodes.Atom, Tensor, Tensor, Tensor]]:
+def _beyond(prepared: BoundPlan) -> Iterator[tuple[nodes.Atom, Tensor, Tensor, End]]:
     """For each term that is joined with a dense axis: its atom, which keys are beyond that, the
     keys, and the length of the axis, of all or of each key."""
     rules = prepared.plan.rules
@@ -98,30 +100,30 @@ def _beyond(prepared: BoundPlan) -> Iterator[tuple[nodes.Atom, Tensor, Tensor, T
                 if _inside(index, position, end):
                     continue
                 column = index.column(position)
-                if len(end) > 1:
+                if isinstance(end, Tensor):
                     if atom.terms[0] != SAMPLE:
                         continue  # holds in every sample, also in those that are shorter
                     end = end[index.column(0)]
                 yield atom, (column < 0) | (column >= end), column, end
 
 
-def _inside(index: Index, position: int, end: Tensor) -> bool:
+def _inside(index: Index, position: int, end: End) -> bool:
     """Whether the ends of a column alone say that all of its keys are on an axis."""
-    if not isinstance(index, Keys) or not len(end):
+    if not isinstance(index, Keys) or (isinstance(end, Tensor) and not len(end)):
         return False
     low, high = index.ends[position]
-    return low >= 0 and high < int(end.min())
+    return low >= 0 and high < (int(end.min()) if isinstance(end, Tensor) else end)
 
 
-def _dense_axes(prepared: BoundPlan) -> dict[str, tuple[Tensor, ...]]:
+def _dense_axes(prepared: BoundPlan) -> dict[str, tuple[End, ...]]:
     """The lengths of dense data; ragged data has one for each sample."""
-    found: dict[str, tuple[Tensor, ...]] = {}
+    found: dict[str, tuple[End, ...]] = {}
     for name, source in prepared.sources.items():
         if source.lengths is not None:
             found[name] = tuple(source.lengths)
         elif source.dense and isinstance(source.index, Grid):
             first = 1 if name in prepared.in_batch or name == SAMPLES else 0
-            found[name] = tuple(torch.tensor([size]) for size in source.index.sizes[first:])
+            found[name] = source.index.sizes[first:]
     return found
 
 
@@ -150,7 +152,7 @@ def _in_order(plan: Plan) -> Iterator[tuple[str, list[nodes.Rule]]]:
             yield name, own[name]
 
 
-def _longest(rules: list[nodes.Rule], lengths: Lengths) -> tuple[Tensor, ...] | None:
+def _longest(rules: list[nodes.Rule], lengths: Lengths) -> tuple[End, ...] | None:
     """The longest axes that several rules of one relation give; None if one is not dense."""
     made = []
     for rule in rules:
@@ -158,21 +160,39 @@ def _longest(rules: list[nodes.Rule], lengths: Lengths) -> tuple[Tensor, ...] | 
         if not all(term in ends for term in head):
             return None
         made.append([ends[term] for term in head])
-    return tuple(reduce(torch.maximum, axis) for axis in zip(*made, strict=True))
+    return tuple(reduce(_longer, axis) for axis in zip(*made, strict=True))
 
 
-def _same(one: tuple[Tensor, ...], other: tuple[Tensor, ...] | None) -> bool:
-    return other is not None and all(map(torch.equal, one, other))
+def _longer(one: End, other: End) -> End:
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return torch.maximum(torch.as_tensor(one), torch.as_tensor(other))
+    return max(one, other)
 
 
-def _ends(rule: nodes.Rule, lengths: Lengths) -> dict[nodes.Term, Tensor]:
+def _shorter(one: End, other: End) -> End:
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return torch.minimum(torch.as_tensor(one), torch.as_tensor(other))
+    return min(one, other)
+
+
+def _same(one: tuple[End, ...], other: tuple[End, ...] | None) -> bool:
+    return other is not None and all(map(_equal, one, other))
+
+
+def _equal(one: End, other: End) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return torch.equal(one, other)
+    return not isinstance(one, Tensor) and not isinstance(other, Tensor) and one == other
+
+
+def _ends(rule: nodes.Rule, lengths: Lengths) -> dict[nodes.Term, End]:
     """Variable → the shortest of the dense axes it runs along."""
-    found: dict[nodes.Term, Tensor] = {}
+    found: dict[nodes.Term, End] = {}
     for atom in _positive(rule):
         if atom.relation in lengths:
             for term, length in zip(_own(atom), lengths[atom.relation], strict=True):
                 if isinstance(term, nodes.Variable):
-                    found[term] = torch.minimum(found.get(term, length), length)
+                    found[term] = _shorter(found.get(term, length), length)
     return found
 
 

@@ -137,7 +137,7 @@ def keyed(name: str, keys: Tensor, values: Tensor | None, strings: Sequence[str]
                 "`rows(keys, values, duplicates='sum')`",
             )
         index = index.take(order)
-    stored = torch.ones(len(keys)) if values is None else columns.canonical(values, 1)
+    stored = torch.ones(keys.shape[0]) if values is None else columns.canonical(values, 1)
     return Source(index.or_grid(), order, stored, shape=tuple(stored.shape[1:]))
 
 

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from edgewise.layouts.recorded import one_call
+
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -148,13 +150,15 @@ class Segments:
         return Segments(self.count, self.ids.to(device), self.width, self.ordered)
 
 
+@one_call
 def segments(ids: Tensor, count: int) -> Segments:
     """Segments from the segment of each row; every segment has a row.
 
     >>> segments(torch.tensor([0, 0, 1, 1]), 2).width
     2
     """
-    ordered = bool((ids[1:] >= ids[:-1]).all())
-    sizes = torch.bincount(ids, minlength=count)
+    labels = ids.cpu().numpy()
+    ordered = bool((labels[1:] >= labels[:-1]).all())
+    sizes = np.bincount(labels, minlength=count)
     width = int(sizes[0]) if count and bool((sizes == sizes[0]).all()) else None
     return Segments(count, ids, width, ordered)

@@ -163,8 +163,12 @@ class Data:
         self.built[key] = step
         for name, live in lives(step).items():
             self.watch(name, live)
-            if live.trained:
-                self.volatile |= {name}
+        self.train(step)
+
+    def train(self, step: Step) -> None:
+        """Take values that are trained from the caller's tensors at every call."""
+        trained = {name for name, live in lives(step).items() if live.trained}
+        self.volatile |= trained
 
     def watch(self, name: str, live: Live) -> None:
         """Take the current values to be constant, until they are written into."""

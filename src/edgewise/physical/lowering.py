@@ -23,6 +23,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.ground.joins.body import Body
 from edgewise.kernels.kernel_choices import Chosen, watched
 from edgewise.language.nodes import Expression, Function, Line, Rule
+from edgewise.layouts.recorded import Length, key_of
 from edgewise.physical.opaque import find_opaque
 from edgewise.physical.result_shapes import (
     IN_ORDER,
@@ -35,7 +36,18 @@ from edgewise.physical.result_shapes import (
 from edgewise.physical.symbols import Symbol
 
 RANDOM = {torch.bernoulli, torch.nn.functional.dropout, torch.randint}
-AS_THEY_ARE = {type(None), bool, int, float, str, slice, torch.dtype, torch.device, type(...)}
+AS_THEY_ARE = {
+    type(None),
+    bool,
+    int,
+    Length,
+    float,
+    str,
+    slice,
+    torch.dtype,
+    torch.device,
+    type(...),
+}
 
 
 @dataclass(eq=False)
@@ -172,6 +184,7 @@ class Lowering:
     def analyse(self, key: Any, find: Callable[[], Any], *things: Any) -> Any:
         """What is found out about constants, once for all graphs of a step. `things` are held: the
         key has their identities."""
+        key = tuple(map(key_of, key)) if isinstance(key, tuple) else key
         if key not in self.analysed:
             self.analysed[key] = find(), things
         return self.analysed[key][0]

@@ -79,7 +79,8 @@ class State:
             found = compute()
         columns = list(found.values()) if isinstance(found, dict) else [found]
         work.rows = sum(column.rows for column in columns)
-        work.shapes = tuple(dict.fromkeys(column.shape for column in columns))
+        shapes = [column.shape for column in columns]
+        work.shapes = tuple([s for at, s in enumerate(shapes) if s not in shapes[:at]])
         self.lowering.works.append(work)
         return found
 

@@ -96,7 +96,7 @@ class Merge:
 
     def _alike(self, parts: Sequence[Column]) -> bool:
         """Whether parts can be added as they are: one shape, a row for each of their atoms."""
-        sizes = [self.rows if at is None else len(at) for at in self.added or ()]
+        sizes = [self.rows if at is None else at.shape[0] for at in self.added or ()]
         one = {(c.data.shape[0], c.shape) for c in parts}
         return len(one) == 1 and all(c.rows == n for c, n in zip(parts, sizes, strict=True))
 
@@ -118,7 +118,7 @@ class Merge:
         batch = next((b for c in found if (b := c.data.shape[0]) != 1), 1)  # it may be 0
         joined = torch.cat(
             [
-                value.data.expand(batch, len(rows), *value.shape)
+                value.data.expand(batch, rows.shape[0], *value.shape)
                 for value, (_, _, rows) in zip(found, self.classes, strict=True)
             ],
             1,
@@ -226,12 +226,12 @@ def _added(
         rows = (at >= 0).nonzero()[:, 0]
         if _all_or(at[rows], size) is not None:
             return None
-        found.append(_all_or(rows, len(at)))
+        found.append(_all_or(rows, at.shape[0]))
     full = sum(rows is None for rows in found)
     return tuple(found) if full == 1 else None
 
 
 def _all_or(rows: Tensor, count: int) -> Tensor | None:
     """Some rows of a part; None if they are all of them, in order."""
-    every = len(rows) == count and bool((rows == torch.arange(count)).all())
+    every = rows.shape[0] == count and bool((rows == torch.arange(count)).all())
     return None if every else rows

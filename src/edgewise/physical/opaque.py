@@ -68,7 +68,7 @@ def find_opaque(function: Any) -> OpaqueNode | None:
 
 def _like_operation(operation: Operation, *inputs: Any, index: Any) -> Any:
     rows = [x for x in inputs if isinstance(x, Tensor) and x.ndim > 1]
-    width = max(int(x.shape[-1]) for x in rows)
+    width = max(x.shape[-1] for x in rows)
     note_choice(EdgeOperation(operation.__name__, width, rows[0].dtype, rows[0].device.type))
     metas = [described(x.shape, x.dtype) if isinstance(x, Tensor) else x for x in inputs]
     return operation.operator(*metas, index.tensors)

@@ -158,7 +158,7 @@ def _wanted(
     full = wanted_keys(query, keys, output.constants)
     rows, places = rows_wanted(full, index, output.relation, output.constants, fill)
     chosen = full if places is None else full[places]
-    sizes = (len(keys),)
+    sizes = (keys.shape[0],)
     parts: dict[str, Any] = {"keys": chosen.T.contiguous(), "sizes": sizes, "places": places}
     return replace(output, **parts, fill=fill, outside=None, rows=rows)
 
@@ -187,7 +187,7 @@ def _output_of(
     rows = _matching(query, index, constants)
     columns = [index.column(p) for p in range(index.arity)]
     columns = columns if rows is None else [column[rows] for column in columns]
-    count = index.rows if rows is None else len(rows)
+    count = index.rows if rows is None else rows.shape[0]
     keys = torch.stack(columns) if columns else torch.zeros(0, count, dtype=torch.int64)
     batched = any(source.batched for source in prepared.sources.values())
     shape = () if index.rows else _shape(prepared, name, weights)
@@ -272,14 +272,14 @@ def _places(
         return None if count else torch.zeros(0, dtype=torch.int64), None
     places = locate(Grid(sizes), columns)
     outside = (places < 0).nonzero()
-    if len(outside):
+    if outside.shape[0]:
         key = tuple(constants.constant(int(column[outside[0, 0]])) for column in columns)
         return None, KeyOutOfRange(
             f"`{relation}` is derived for {key}, outside its axes {sizes}",
             caller(),
             "give keys below the length of the dense inputs, or call `model.rows(...)`",
         )
-    return (None if len(places) == Grid(sizes).rows else places), None
+    return (None if places.shape[0] == Grid(sizes).rows else places), None
 
 
 Returned = Tensor | Relation | dict[str, Tensor | Relation]

@@ -18,6 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from edgewise.errors import EdgewiseError, Place
+from edgewise.layouts.recorded import recorder
 from edgewise.physical.code import executed, function_of, source_of, text_of
 from edgewise.physical.lowering import Lowering, PlanStep, is_pure
 from edgewise.physical.opaque import is_opaque, prepared
@@ -220,7 +221,8 @@ def untraced() -> Iterator[None]:
     with ExitStack() as stack, modes, torch._guards.tracing(None), torch.inference_mode(False):
         stack.enter_context(_uncollected())
         stack.enter_context(temporarily_clear_interpreter_stack())
-        for _ in range(torch._C._len_torch_function_stack()):
+        modes_of_others = 0 if recorder() else torch._C._len_torch_function_stack()
+        for _ in range(modes_of_others):
             stack.enter_context(torch.overrides._pop_mode_temporarily())
         yield
 

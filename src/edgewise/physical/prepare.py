@@ -21,6 +21,7 @@ from edgewise.inputs.prepare import prepare
 from edgewise.inputs.range_check import check_keys, without_keys_beyond
 from edgewise.inputs.read import InputReader, check_device, check_dtype
 from edgewise.kernels.attention.calls.trace_names import constant
+from edgewise.layouts.recorded import recorder
 from edgewise.passes import optimise
 from edgewise.physical.build import values_of
 from edgewise.physical.data import Data, ForeignData
@@ -304,7 +305,7 @@ def _bound(
         "in_parts": how.in_parts,
         "volatile": data.volatile,
         "memory": values if how.bounded else None,
-        "found": model._shapes,
+        "found": model._shapes if recorder() is None else {},
         "recorded": data.recorded,
     }
     return PlanGrounder(prepared, weights, model.limit, options)

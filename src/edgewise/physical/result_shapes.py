@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.nn.functional import embedding, scaled_dot_product_attention
 
 from edgewise.kernels.attention.flash import fused
+from edgewise.layouts.recorded import INTEGERS as SIZES
+from edgewise.layouts.recorded import Length, recorder
 from edgewise.physical.symbols import Symbol
 
 META = torch.device("meta")
@@ -31,9 +33,17 @@ MANY = 1 << 14
 _KNOWN: dict[Any, Any] = {}  # what functions gave for other tensors of the same shapes
 
 
-@lru_cache(MANY)
 def described(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """A meta tensor; it is never written, so values of one shape share it."""
+    here = recorder()
+    if here is not None and any(type(size) is Length for size in shape):
+        found: Tensor = here.symbolic(shape, dtype)
+        return found
+    return _described(shape, dtype)
+
+
+@lru_cache(MANY)
+def _described(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return torch.empty(shape, dtype=dtype, device=META)
 
 
@@ -95,7 +105,7 @@ def _new(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | N
     """A tensor of some lengths, in the precision of another."""
     x, *rest = args
     sizes = rest[0] if isinstance(rest[0], tuple) else tuple(rest)
-    known = not kwargs and all(type(size) is int for size in sizes)
+    known = not kwargs and all(type(size) in SIZES for size in sizes)
     return described(tuple(sizes), x.dtype) if known else None
 
 
@@ -143,8 +153,54 @@ def _view(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | 
         cast = len(rest) == 1 and isinstance(rest[0], torch.dtype) and rest[0] != x.dtype
         return described(x.shape, rest[0]) if cast else None
     shape = tuple(rest[0]) if len(rest) == 1 and isinstance(rest[0], tuple | list) else tuple(rest)
-    known = bool(rest) and all(type(size) is int and size >= 0 for size in shape)
+    open = [at for at, size in enumerate(shape) if type(size) is int and size == -1]
+    if len(open) == 1 and all(type(size) in SIZES for size in shape):
+        others = math.prod(size for size in shape if not (type(size) is int and size == -1))
+        if others > 0 and x.numel() % others == 0:
+            shape = (*shape[: open[0]], x.numel() // others, *shape[open[0] + 1 :])
+    known = bool(rest) and all(type(size) in SIZES and size >= 0 for size in shape)
     return described(shape, x.dtype) if known and math.prod(shape) == x.numel() else None
+
+
+def _unflattened(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """One axis as several whose lengths are all there."""
+    if kwargs or len(args) != 3 or type(args[1]) is not int:
+        return None
+    x, axis, sizes = args
+    known = all(type(size) in SIZES and size >= 0 for size in sizes)
+    if not known or not -x.ndim <= axis < x.ndim or math.prod(sizes) != x.shape[axis]:
+        return None
+    axis %= x.ndim
+    return described((*x.shape[:axis], *sizes, *x.shape[axis + 1 :]), x.dtype)
+
+
+def _flattened(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """Several axes as one."""
+    x, first, last = (*args, 0, -1)[:3] if len(args) == 1 else (*args, -1)[:3]
+    known = type(first) is int and type(last) is int and not kwargs
+    if not known or not all(-x.ndim <= axis < x.ndim for axis in (first, last)):
+        return None
+    first, last = first % x.ndim, last % x.ndim
+    if first > last:
+        return None
+    middle = math.prod(x.shape[first : last + 1])
+    return described((*x.shape[:first], middle, *x.shape[last + 1 :]), x.dtype)
+
+
+def _expanded(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """Axes of length 1 repeated, and more axes before them."""
+    x, *rest = args
+    sizes = tuple(rest[0]) if len(rest) == 1 and isinstance(rest[0], tuple | list) else tuple(rest)
+    if kwargs or len(sizes) < x.ndim or not all(type(size) in SIZES for size in sizes):
+        return None
+    new = len(sizes) - x.ndim
+    found = list(sizes)
+    for at, own in enumerate(x.shape, new):
+        if sizes[at] == -1:
+            found[at] = own
+        elif own != 1 and own != sizes[at]:
+            return None
+    return described(tuple(found), x.dtype) if all(size >= 0 for size in found) else None
 
 
 def _reordered(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
@@ -219,6 +275,9 @@ _OF_NAMES: dict[str, Callable[..., Tensor | None]] = {
     **dict.fromkeys(("index_add", "index_copy", "scatter_add"), _like_first),
     **dict.fromkeys(("matmul", "__matmul__"), _multiplied),
     "movedim": _moved,
+    "unflatten": _unflattened,
+    "flatten": _flattened,
+    "expand": _expanded,
     "new_zeros": _new,
     "new_full": _new,
     "cat": _concatenated,

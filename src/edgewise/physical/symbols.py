@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
+from edgewise.layouts.recorded import INTEGERS as SIZES
+
 if TYPE_CHECKING:
     from edgewise.physical.lowering import Lowering
 
@@ -81,7 +83,7 @@ class Symbol(Tensor):
 
     def reshape(self, *shape: Any) -> Tensor:
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-        known = all(type(size) is int and size >= 0 for size in sizes)
+        known = all(type(size) in SIZES and size >= 0 for size in sizes)
         if known and math.prod(sizes) == self.like.numel():
             return self.lowering.reshaped(self, tuple(sizes))
         found: Tensor = self.lowering.call(Tensor.reshape, (self, *shape), {})
@@ -89,7 +91,7 @@ class Symbol(Tensor):
 
     def __getitem__(self, item: Any) -> Tensor:
         first, shape = item if type(item) is tuple else (item,), self.like.shape
-        alone = len(first) <= len(shape) and shape[: len(first)].numel() == 1
+        alone = len(first) <= len(shape) and math.prod(shape[: len(first)]) == 1
         if alone and all(type(at) is int and at == 0 for at in first):
             return self.lowering.reshaped(self, shape[len(first) :])
         found: Tensor = self.lowering.call(Tensor.__getitem__, (self, item), {})

@@ -59,6 +59,12 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
     return torch.get_autocast_dtype(device.type) if autocasts(device) else None
 
 
+def is_transformed() -> bool:
+    """Whether functions or modes of torch look at what is computed."""
+    looking = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
+    return bool(looking) or torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def autocasts(device: torch.device) -> bool:
     """Whether autocast is on for a device; shapes alone have none."""
     return device.type != "meta" and torch.is_autocast_enabled(device.type)

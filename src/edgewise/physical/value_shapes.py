@@ -51,7 +51,7 @@ class Shapes:
         vector = Law.ORDER_FREE not in found and not grouped
         if vector and width is None:
             return None
-        width = width if vector else None
+        width = int(width) if vector and width is not None else None  # a shape has plain numbers
         read = tuple(
             self.known.get(a.relation)
             for a in body.literals

@@ -15,6 +15,7 @@ from edgewise.language.defaults import Domain
 from edgewise.language.specials import computes
 from edgewise.language.statements import assigned_variables, atoms, remembered, weights
 from edgewise.language.terms import variables
+from edgewise.layouts.recorded import least, most
 
 SAMPLE = nodes.Variable("@sample")  # the first term of what differs between samples
 SAMPLES = "@samples"  # the relation that holds for every sample
@@ -275,7 +276,7 @@ class _JoinOrder:
             self.cost += 0 if grid else rows
             for term, size in zip(terms_of(literal), sizes, strict=True):
                 if isinstance(term, nodes.Variable):
-                    self.lengths[term.name] = min(size, self.lengths.get(term.name, size))
+                    self.lengths[term.name] = least(size, self.lengths.get(term.name, size))
         self.known.update(self.body.names[at])
 
     def _size(self, at: int) -> tuple[int, tuple[int, ...]]:
@@ -300,4 +301,4 @@ class _JoinOrder:
             ranged = self.body.range_of(at, self.known)
             return rows if ranged is None else rows / NARROWER[_sides(ranged)]
         keys = math.prod(spans[p] for p in bound)
-        return rows / max(min(keys, rows), 1)
+        return rows / most(least(keys, rows), 1)

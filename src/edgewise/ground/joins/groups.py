@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.index import TABLE, WIDEST, Grid, Index, Keys, encode, pack, stable_order
+from edgewise.layouts.recorded import integer, one_call
 
 FILTER = 16  # entries of a filter for each key: one key in 16 that is not there passes
 LEAST_FILTERED = 4096  # keys; below, a search stays in cache
@@ -94,6 +95,7 @@ class KeyFilter:
         return torch.from_numpy(np.take(self._table, self._hash(columns)))
 
 
+@one_call
 def hashed(codes: Tensor, bits: int) -> np.ndarray:
     """A number below 2^bits for each code."""
     mixed = codes.numpy().view(np.uint64) * GOLDEN
@@ -166,10 +168,10 @@ class Lookups:
         if isinstance(index, Grid) or index.rows < LEAST_FILTERED or len(columns) < 2:
             return None
         size = math.prod(index.spans)
-        if size >= WIDEST or size <= TABLE * len(columns[0]):
+        if size >= WIDEST or size <= TABLE * columns[0].shape[0]:
             return None
         if index not in self._filters:
-            if 4 * len(columns[0]) < index.rows:
+            if 4 * columns[0].shape[0] < index.rows:
                 return None
             self._filters[index] = KeyFilter(index)
         return self._filters[index].may_hold(columns)
@@ -179,7 +181,7 @@ def between(columns: Sequence[Tensor], ends: Sequence[tuple[int, int]]) -> Tenso
     """Which rows have each key between the least and the largest of its column; None if all."""
     inside = None
     for column, (low, high) in zip(columns, ends, strict=True):
-        least, most = (int(end) for end in column.aminmax()) if len(column) else (low, high)
+        least, most = (integer(end) for end in column.aminmax()) if column.shape[0] else (low, high)
         if least < low or most > high:
             here = (column >= low) & (column <= high)
             inside = here if inside is None else inside & here

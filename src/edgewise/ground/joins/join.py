@@ -26,6 +26,7 @@ from edgewise.ground.index import (
 )
 from edgewise.ground.joins.groups import Lookups
 from edgewise.language import nodes
+from edgewise.layouts.recorded import integer, one_call
 
 MARKED = 32  # codes for each grounding, up to which marking those that occur beats sorting
 
@@ -40,7 +41,7 @@ class Bindings:
 
     def take(self, chosen: Tensor) -> Bindings:
         return Bindings(
-            len(chosen),
+            chosen.shape[0],
             {name: column.index_select(0, chosen) for name, column in self.columns.items()},
             {at: rows.index_select(0, chosen) for at, rows in self.rows.items()},
         )
@@ -222,7 +223,7 @@ def _expand_keys(
         return bindings.take(left), torch.arange(index.rows).repeat(bindings.count)
     wanted = [column_of(terms[p], bindings) for p in known]
     first, counts, groups = lookups.matches(index, tuple(known), wanted)
-    total = int(counts.sum())
+    total = integer(counts.sum())
     budget.check(total)
     left, places = expansion(first, counts, total)
     rows = places if groups.order is None else groups.order.index_select(0, places)
@@ -235,7 +236,7 @@ def expansion(first: Tensor, counts: Tensor, total: int) -> tuple[Tensor, Tensor
     >>> expansion(torch.tensor([5, 0]), torch.tensor([1, 2]), 3)
     (tensor([0, 1, 1]), tensor([5, 0, 1]))
     """
-    left = torch.arange(len(counts)).repeat_interleave(counts, output_size=total)
+    left = torch.arange(counts.shape[0]).repeat_interleave(counts, output_size=total)
     shift = first - counts.cumsum(0).sub_(counts)
     return left, shift.index_select(0, left).add_(torch.arange(total))
 
@@ -268,10 +269,11 @@ def distinct(bindings: Bindings, names: Sequence[str]) -> Bindings:
         return bindings.take(torch.zeros(min(bindings.count, 1), dtype=torch.int64))
     chosen, columns = _distinct([bindings.columns[name] for name in names], bool(bindings.rows))
     if columns is not None:
-        return Bindings(len(columns[0]), dict(zip(names, columns, strict=True)))
+        return Bindings(columns[0].shape[0], dict(zip(names, columns, strict=True)))
     return bindings if chosen is None else bindings.take(chosen)
 
 
+@one_call
 def _distinct(
     columns: Sequence[Tensor], chosen: bool
 ) -> tuple[Tensor | None, tuple[Tensor, ...] | None]:
@@ -293,10 +295,10 @@ def _marked(codes: Tensor, size: int, ends: Sequence[tuple[int, int]]) -> tuple[
     """The different codes, in order, by a mark for each code that occurs; as columns again."""
     table = np.zeros(size, dtype=bool)
     table[codes.numpy()] = True
-    left = torch.from_numpy(np.flatnonzero(table))
+    left = np.flatnonzero(table)
     columns: list[Tensor] = []
-    for low, high in ends[::-1]:
-        above = left.div(high - low + 1, rounding_mode="floor")
-        columns.insert(0, left - above * (high - low + 1) + low)
+    for low, high in ends[:0:-1]:
+        above = left // (high - low + 1)
+        columns.insert(0, torch.from_numpy(left - (above * (high - low + 1) - low)))
         left = above
-    return tuple(columns)
+    return torch.from_numpy(left + ends[0][0] if ends[0][0] else left), *columns

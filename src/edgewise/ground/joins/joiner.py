@@ -21,6 +21,7 @@ from edgewise.ground.joins.join import MARKED, Bindings, Budget, column_of, dist
 from edgewise.ground.joins.key_ranges import KeyRange
 from edgewise.ground.joins.steps import JoinStep
 from edgewise.language import nodes
+from edgewise.layouts.recorded import integer
 
 CHUNK = 1 << 18  # matches that are read at a time: their columns stay in cache
 MANY_CHUNKS = 2  # from which on a sample is joined first, to estimate what comes out
@@ -105,7 +106,7 @@ class Joiner:
         columns = [column_of(terms[p], bindings) for p in known]
         if known:
             found = self.lookups.matches(keys, tuple(known), columns)
-            if ranged is None or int(found[1].sum()) < LONG * bindings.count:
+            if ranged is None or integer(found[1].sum()) < LONG * bindings.count:
                 return found
         assert ranged is not None
         place = next(p for p, t in enumerate(terms) if t == nodes.Variable(ranged.variable))
@@ -125,7 +126,7 @@ class Joiner:
         """The matches of one list, in chunks, where the other lists have them too."""
         step = self.steps[number]
         others = [other for other in step.lists if other != at]
-        total = int(counts.sum())
+        total = integer(counts.sum())
         self.budget.at = at
         last = number + 1 == len(self.steps)
         if last and not (others or step.then or step.drops):
@@ -133,11 +134,11 @@ class Joiner:
         elif total > MANY_CHUNKS * CHUNK and not any(s.drops for s in self.steps[number:]):
             left, places = _sampled(first, counts, total)
             some = self._rest(step, self._bound(at, others, bindings, left, places, groups))
-            self._estimate(number + 1, some, total / len(left))
+            self._estimate(number + 1, some, total / left.shape[0])
         lead = bindings.columns.get(step.live[0]) if step.drops and step.live else None
         for low, high in _slices(counts, total, lead):
             mine = counts[low:high]
-            size = total if high - low == len(counts) else int(mine.sum())
+            size = total if high - low == counts.shape[0] else integer(mine.sum())
             left, places = expansion(first[low:high], mine, size)
             yield self._bound(at, others, bindings.between(low, high), left, places, groups)
 
@@ -152,8 +153,8 @@ class Joiner:
             return bindings.where(self._holds(bindings, number)).only(visible)
         own = [bindings.columns[name] for name in visible]
         owner, order, first, counts = _grouped(own, bindings.count)
-        done = torch.zeros(len(first), dtype=torch.bool)
-        for _, places in _rounds(first, counts, torch.arange(len(first)), done):
+        done = torch.zeros(first.shape[0], dtype=torch.bool)
+        for _, places in _rounds(first, counts, torch.arange(first.shape[0]), done):
             rows = places if order is None else order.index_select(0, places)
             held = self._holds(bindings.take(rows), number)
             done[owner.index_select(0, places[held])] = True
@@ -237,7 +238,7 @@ class Joiner:
             elif isinstance(term, nodes.Variable):
                 columns.append(bindings.columns[term.name].index_select(0, left))
             else:
-                columns.append(torch.full((len(left),), int(term)))
+                columns.append(torch.full((left.shape[0],), int(term)))
         likely = self.lookups.may_hold(keys, columns)
         if likely is None:
             return left, places
@@ -270,9 +271,9 @@ def _different(bindings: Bindings, sort: bool) -> tuple[Bindings, Tensor | None]
     if size <= MARKED * bindings.count:
         codes = encode(columns, ends)
         first = torch.empty(size, dtype=torch.int64)
-        first[codes] = torch.arange(len(codes))
-        mine = (first.index_select(0, codes) == torch.arange(len(codes))).nonzero()[:, 0]
-        first[codes[mine]] = torch.arange(len(mine))
+        first[codes] = torch.arange(codes.shape[0])
+        mine = (first.index_select(0, codes) == torch.arange(codes.shape[0])).nonzero()[:, 0]
+        first[codes[mine]] = torch.arange(mine.shape[0])
         return bindings.take(mine), first.index_select(0, codes)
     if not sort:
         return bindings, None
@@ -306,7 +307,7 @@ def _is_free(term: nodes.Term | int, bindings: Bindings) -> bool:
 
 def _shortest(several: Sequence[Tensor]) -> Tensor:
     """Which of several columns has the least number of each row, the first of equals."""
-    least, which = several[0], torch.zeros(len(several[0]), dtype=torch.uint8)
+    least, which = several[0], torch.zeros(several[0].shape[0], dtype=torch.uint8)
     for number, counts in enumerate(several[1:], 1):
         which.masked_fill_(counts < least, number)
         least = torch.minimum(least, counts)
@@ -325,7 +326,7 @@ def _slices(counts: Tensor, total: int, lead: Tensor | None = None) -> list[tupl
     """Cuts after about every CHUNK matches; where `lead` is sorted, between its keys, so that
     chunks that are sorted by it are sorted one after the other."""
     if total <= CHUNK:
-        return [(0, len(counts))]
+        return [(0, counts.shape[0])]
     wanted = torch.arange(CHUNK, total, CHUNK)
     cuts = torch.searchsorted(counts.cumsum(0), wanted).add_(1)
     if lead is not None and bool((lead[1:] >= lead[:-1]).all()):

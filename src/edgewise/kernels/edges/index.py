@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from edgewise.layouts.ragged import Ints, order_of, pointer, ranges
+from edgewise.layouts.recorded import one_call
 
 MOST = 512  # edges of a piece: to add up two of them costs little beside reading them
 LONG, PIECES = 4, 1024  # or so many times the mean, if that still makes so many pieces
@@ -227,6 +228,7 @@ class EdgeIndex:
         return scale, scale.index_select(0, self.rows.perm)
 
 
+@one_call
 def edge_index(i: Tensor, j: Tensor, n: int, m: int) -> EdgeIndex:
     """Edge e belongs to segment i[e] of n, ascending, and reads row j[e] of a source of m.
 
@@ -241,6 +243,7 @@ def edge_index(i: Tensor, j: Tensor, n: int, m: int) -> EdgeIndex:
     return EdgeIndex(rows, _split(_pointer_of(j, m), i.index_select(0, perm), back, n))
 
 
+@one_call
 def segment_index(i: Tensor, n: int) -> EdgeIndex:
     """Edge e belongs to segment i[e], ascending, and is row e itself.
 
@@ -269,6 +272,7 @@ def _split(ptr: Tensor, index: Tensor, perm: Tensor, rows: int) -> SplitCSR:
     return in_pieces(*(x.to(kind) for x in (ptr, index, perm)))
 
 
+@one_call
 def in_pieces(ptr: Tensor, index: Tensor, perm: Tensor) -> SplitCSR:
     """CSR in one direction from its lists: pieces of about equal size where a segment has too many
     edges."""
@@ -363,6 +367,7 @@ class Grouping:
         return Grouping(*tensors)
 
 
+@one_call
 def grouping(member: Tensor, count: int) -> Grouping:
     """Row r is multiplied by matrix `member[r]` of a family of `count`.
 

@@ -56,12 +56,12 @@ class Extents:
             found = [
                 _along(index, names.index(name)) for names, index in parts if name in names
             ] + list(held.get(name, ()))
-            if not found or (len({len(f) for f in found}) == 1 and _counts(found)):
+            if not found or (_as_long(found) and _counts(found)):
                 continue
             both = found[0]
             for other in found[1:]:
                 both = both[torch.isin(both, other)]
-            if not len(both):
+            if not both.shape[0]:
                 raise Refused(f"no value of `{name}` has a query, a key and a value")
             self.numbers[name] = both
 
@@ -75,14 +75,16 @@ class Extents:
         there = torch.ones(index.rows, dtype=torch.bool)
         for name in own:
             at, known = names.index(name), self.numbers[name]
-            place = torch.searchsorted(known, columns[at].contiguous()).clamp(max=len(known) - 1)
+            place = torch.searchsorted(known, columns[at].contiguous()).clamp(
+                max=known.shape[0] - 1
+            )
             there &= known[place] == columns[at]
             columns[at] = place
         rows = there.nonzero()[:, 0]
         (codes,) = pack([column[rows] for column in columns])
         if not ascending(codes):
             rows = rows[codes.argsort()]
-        every = len(rows) == index.rows and ascending(rows)
+        every = rows.shape[0] == index.rows and ascending(rows)
         keys = torch.stack([column[rows] for column in columns], 1)
         return index_of(keys), None if every else rows
 
@@ -173,9 +175,13 @@ def _along(index: Index, position: int) -> Tensor:
     return index.column(position).unique()
 
 
+def _as_long(found: Sequence[Tensor]) -> bool:
+    return all(keys.shape[0] == found[0].shape[0] for keys in found)
+
+
 def _counts(found: Sequence[Tensor]) -> bool:
     """Whether keys of one number are 0, 1, 2, ... in all."""
-    return all(torch.equal(keys, torch.arange(len(keys))) for keys in found)
+    return all(torch.equal(keys, torch.arange(keys.shape[0])) for keys in found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +211,7 @@ def attending_in_all(node: Attention, extents: Extents, pattern: Any) -> Attendi
         return Attending(extents.keyed(names, grid))
     queries = some.nonzero()[:, 0]
     at = names.index(node.query)
-    fewer = Grid((*grid.sizes[:at], len(queries), *grid.sizes[at + 1 :]))
+    fewer = Grid((*grid.sizes[:at], queries.shape[0], *grid.sizes[at + 1 :]))
     columns = [fewer.column(p) for p in range(grid.arity)]
     columns[at] = queries[columns[at]]
     return Attending(extents.keyed(names, Keys(torch.stack(columns, 1))), queries)
@@ -253,4 +259,4 @@ def is_product(index: Index) -> bool:
     """
     if isinstance(index, Grid):
         return True
-    return math.prod(len(_along(index, p)) for p in range(index.arity)) == index.rows
+    return math.prod(_along(index, p).shape[0] for p in range(index.arity)) == index.rows

@@ -18,6 +18,7 @@ from edgewise.kernels.edges import EdgeIndex, additive_attention
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.physical.lowering_state import State
 from edgewise.physical.opaque import opaque
+from edgewise.physical.result_shapes import broadcast, described
 from edgewise.physical.symbols import Symbol
 from edgewise.plan.nodes import Additive
 from edgewise.scores import Score
@@ -172,7 +173,7 @@ def additive_output(step: AttentionStep, state: State) -> tuple[Tensor, tuple[in
     q = _added(step, step.queries, node.query, state)
     k = _added(step, step.keys, node.key, state)
     v, rank = step.weighed((*node.shared, node.key), state)
-    size = torch.broadcast_shapes(*(x.shape[:1] for x in (q, k, v)))
+    size = broadcast(*(x.shape[:1] for x in (q, k, v)))
     parts = [step.spread(x, *size) for x in (q, k, v)]
     batch, *heads = parts[0].shape[:-2]
     q, k, v = (x.reshape(-1, *x.shape[-2:]) for x in parts)
@@ -222,8 +223,8 @@ def _attended(
 
 ATTEND_ALONG = _attended  # what nodes call
 _along = opaque(
-    like=lambda q, k, v, which, *_: torch.empty(
-        len(q), which.rows.segments, v.shape[2], dtype=v.dtype, device="meta"
+    like=lambda q, k, v, which, *_: described(
+        (q.shape[0], which.rows.segments, v.shape[2]), v.dtype
     ),
     operators=_attended,
 )(_attended)

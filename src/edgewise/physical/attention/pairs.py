@@ -13,6 +13,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.edges import EdgeIndex, edge_index
 from edgewise.layouts import Rows
 from edgewise.layouts.ragged import distinct
+from edgewise.layouts.recorded import one_call
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -39,6 +40,7 @@ class sorted_pairs(Pattern):
         return repr(self.plain)
 
 
+@one_call
 def sorted_of(i: Tensor, j: Tensor, n: int, m: int) -> sorted_pairs:
     """The pairs that are inside of n×m."""
     inside = (i >= 0) & (i < n) & (j >= 0) & (j < m)
@@ -47,11 +49,13 @@ def sorted_of(i: Tensor, j: Tensor, n: int, m: int) -> sorted_pairs:
     return sorted_pairs(codes // m, codes % m, n, m)
 
 
+@one_call
 def attends(pattern: Pattern, n: int, m: int) -> Tensor:
     """Which queries attend to any key."""
     return torch.as_tensor(pattern.degrees(n, m)) > 0
 
 
+@one_call
 def pairs_of(pattern: Pattern, n: int, m: int) -> EdgeIndex:
     """The keys of each query, in the layout of kernels."""
     if isinstance(pattern, sorted_pairs):

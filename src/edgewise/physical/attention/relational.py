@@ -189,8 +189,8 @@ class _Evaluation:
         width, like = max(t.shape[-1] for t in read), read[2]
         note_choice(EdgeOperation("relational_attention", width, like.dtype, like.device.type))
         out = _along(*read, *met, bias, which, bool(node.edge_values), dropout)
-        size = heads * int(like.shape[-1])
-        parts = out.split([size, int(out.shape[-1]) - size], -1)
+        size = heads * like.shape[-1]
+        parts = out.split([size, out.shape[-1] - size], -1)
         sums, found = (p.unflatten(-1, (heads, p.shape[-1] // heads)) for p in parts)
         return sums, found
 

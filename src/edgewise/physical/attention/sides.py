@@ -86,9 +86,9 @@ class Side:
             if bool((self.rows >= rows.shape[1]).any()):
                 rows = torch.cat([rows, rows.new_zeros(1, 1, *value.shape)], 1)
             rows = rows.index_select(1, self.rows)
-            data = rows.reshape(self.samples or len(rows), *self.sizes, *value.shape)
+            data = rows.reshape(self.samples or rows.shape[0], *self.sizes, *value.shape)
         else:
-            batch = self.samples or len(value.data)
+            batch = self.samples or value.data.shape[0]
             data = value.data.reshape(batch, *self.sizes, *value.shape)
         held = [n for n in order if n in self.names]
         places = [1 + self.names.index(n) for n in held]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from inspect import unwrap
 from operator import getitem
 from typing import Any
@@ -12,6 +13,7 @@ from torch.nn.functional import linear
 
 from edgewise.functions import DEFINITIONS
 from edgewise.kernels.small_products import Products
+from edgewise.layouts.recorded import key_of
 from edgewise.passes import GRAPH, Pass
 from edgewise.physical.lowering import Lowering, create, input_node, is_weight, set_args
 from edgewise.physical.opaque import opaque
@@ -40,7 +42,7 @@ def fold_biases(plan: Lowering) -> int:
             if product is None:
                 continue
             shape, size = vector.meta["like"].shape, product.meta["like"].shape[-1]
-            if shape.numel() != size or shape[-1] != size:
+            if math.prod(shape) != size or shape[-1] != size:
                 continue
             with plan.rewriting(product):
                 held = input_node(vector, 0) if vector.target == "reshape" else vector
@@ -270,7 +272,10 @@ def _collapse_reshapes(plan: Lowering) -> None:
         read, shape = input_node(node, 0), node.meta["like"].shape
         while read.target == "reshape":
             read = input_node(read, 0)
-        same = read if read.meta["like"].shape == shape else known.setdefault((read, shape), node)
+        if read.meta["like"].shape == shape:
+            same = read
+        else:
+            same = known.setdefault((read, *map(key_of, shape)), node)
         if same is not node:
             node.replace_all_uses_with(same)
             plan.erase(node)

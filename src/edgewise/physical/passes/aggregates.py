@@ -41,7 +41,7 @@ def aggregate_first(plan: Lowering) -> int:
         product, scales = found
         gather = gather_of(plan, product.args[0])
         segments: Segments = plan.constants[str(parts.target)]
-        if gather is None or FEWER * segments.count > min(gather.size, len(gather.rows)):
+        if gather is None or FEWER * segments.count > min(gather.size, gather.rows.shape[0]):
             continue
         with plan.rewriting(node):
             x: Any = plan.symbol(input_node(product, 0))
@@ -81,7 +81,7 @@ def fill_rows(plan: Lowering) -> int:
     for node in plan.nodes(unwrap(added_at)):
         out, at = input_node(node, 0), plan.constants.get(str(input_node(node, 1).target))
         found, rows = _linear_of_aggregate(node.args[2]), out.meta["like"].shape[1]
-        if found is None or at is None or FEWER * len(at) < rows:
+        if found is None or at is None or FEWER * at.shape[0] < rows:
             continue
         steps, inner = found
         parts = _segments(plan, inner)

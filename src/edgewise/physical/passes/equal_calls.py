@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.fx import Node
 from torch.nn.functional import linear
 
+from edgewise.layouts.recorded import key_of, one_call
 from edgewise.physical.lowering import Lowering
 
 FUNCTIONS = {torch.cat, linear, operator.getitem}  # others may draw random numbers
@@ -66,6 +67,7 @@ def _key(argument: Any, constants: dict[Node, Node]) -> Hashable:
             return type(argument), tuple(_key(part, constants) for part in argument)
         case dict():
             return tuple((name, _key(part, constants)) for name, part in argument.items())
+    argument = key_of(argument)
     return type(argument), repr(argument)  # 0.0 is not -0.0
 
 
@@ -75,7 +77,7 @@ def _equal_constants(plan: Lowering, nodes: list[Node]) -> dict[Node, Node]:
     lists = [(n, x) for n, x in lists if isinstance(x, Tensor) and not x.is_floating_point()]
     kinds: dict[Hashable, list[tuple[Node, Tensor]]] = {}
     for node, x in lists:
-        kinds.setdefault((x.dtype, x.shape), []).append((node, x))
+        kinds.setdefault((x.dtype, *map(key_of, x.shape)), []).append((node, x))
     found: dict[Node, Node] = {}
     for alike in kinds.values():
         if len(alike) > 1:
@@ -86,6 +88,7 @@ def _equal_constants(plan: Lowering, nodes: list[Node]) -> dict[Node, Node]:
     return found
 
 
+@one_call
 def _firsts(tensors: list[Tensor]) -> list[int]:
     """For each list of integers the place of the first one that has the same."""
     arrays = [x.cpu().numpy() for x in tensors]

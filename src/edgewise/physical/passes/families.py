@@ -14,6 +14,7 @@ from edgewise.functions import DEFINITIONS
 from edgewise.kernels.edges import Grouping, grouped_linear, grouping
 from edgewise.kernels.kernel_choices import Chosen, note
 from edgewise.layouts.ragged import Segments, segments
+from edgewise.layouts.recorded import integer, one_call
 from edgewise.physical.lowering import Lowering, input_node, to_device
 from edgewise.physical.passes.gathers import AGGREGATE
 from edgewise.physical.passes.rows import gather_of
@@ -39,7 +40,8 @@ class FamilyProduct:
 
     @property
     def count(self) -> int:
-        return int(self.node.meta["like"].shape[1])
+        rows: int = self.node.meta["like"].shape[1]
+        return rows
 
 
 def family_products(plan: Lowering) -> int:
@@ -62,7 +64,7 @@ def _family_product(plan: Lowering, node: Node) -> FamilyProduct | None:
     gather = gather_of(plan, vectors)
     if gather is None and vectors.target == "reshape":
         gather = gather_of(plan, input_node(vectors, 0))
-        if gather is not None and len(gather.rows) != count:
+        if gather is not None and gather.rows.shape[0] != count:
             gather = None
     x, rows = (vectors, None) if gather is None else (gather.base, gather.rows)
     size = count if gather is None else gather.size
@@ -86,7 +88,7 @@ def _everywhere(plan: Lowering, product: FamilyProduct) -> bool:
         if member is not None and every * size != count:
             there = torch.zeros(every, dtype=torch.bool).index_fill_(0, member, True)
             own = there.nonzero()[:, 0]
-        if (every if own is None else len(own)) * size != count:
+        if (every if own is None else own.shape[0]) * size != count:
             return None, None, None
         if own is not None:
             member = (there.cumsum(0) - 1)[member]
@@ -95,7 +97,7 @@ def _everywhere(plan: Lowering, product: FamilyProduct) -> bool:
 
     key = ("members × rows", id(which), id(rows), count, size)
     inner, pairs, own = plan.analyse(key, find, which, rows)
-    members = every if own is None else len(own)
+    members = every if own is None else own.shape[0]
     if inner is None and pairs is None:
         return False
     node, bias = product.node, None
@@ -109,7 +111,7 @@ def _everywhere(plan: Lowering, product: FamilyProduct) -> bool:
             vectors = plan.symbol(bias)
             vector = (vectors if own is None else vectors.index_select(1, own)).flatten()
         wide = linear(_all_rows(plan, product), family.flatten(0, 2), vector)
-        batch = len(wide)
+        batch = wide.shape[0]
         if inner is None:
             wide = wide.reshape(batch, count, m).index_select(1, pairs)
         elif inner != members:
@@ -132,6 +134,7 @@ def _order(
     return None, pairs.to(device) if every else None
 
 
+@one_call
 def product_order(family: Tensor | None, rows: Tensor | None, count: int, size: int) -> int | None:
     """How many members follow one another in each row, if groundings are members × rows, all
     `size` of them; else None.
@@ -176,7 +179,7 @@ def _bias_of(plan: Lowering, product: FamilyProduct) -> tuple[Node, Node] | None
         rows is not None and product.which is not None and torch.equal(rows, product.which)
     )
     members, m = product.members.meta["like"].shape[1:3]
-    if not same or vectors.meta["like"].shape.numel() != members * m:
+    if not same or vectors.meta["like"].numel() != members * m:
         return None
     return (total, vectors) if vectors.meta["like"].shape[:2] == (1, members) else None
 
@@ -197,7 +200,7 @@ def _in_chunks(plan: Lowering, product: FamilyProduct) -> bool:
 
     def find() -> int | None:
         rows = which.cpu()
-        parts = segments(rows, int(rows.max()) + 1)
+        parts = segments(rows, integer(rows.max()) + 1)
         return parts.width if parts.even and parts.width else None
 
     chunk = plan.analyse(("chunks", id(which)), find, which)
@@ -244,7 +247,7 @@ def _by_member(plan: Lowering, product: FamilyProduct) -> bool:
 
     def find() -> tuple[Grouping, int]:
         rows = which.cpu()
-        count = int(rows.max()) + 1
+        count = integer(rows.max()) + 1
         return to_device(grouping(rows, count), plan.device), count
 
     groups, count = plan.analyse(("members", id(which)), find, which)
@@ -274,18 +277,18 @@ def _side_by_side(plan: Lowering, product: FamilyProduct, total: Node, parts: Se
 
     def find() -> Tensor | None:
         rows = which.cpu()
-        count = int(rows.max()) + 1
-        if parts.count * count > DENSE * len(rows):
+        count = integer(rows.max()) + 1
+        if parts.count * count > DENSE * rows.shape[0]:
             return None
         places = parts.ids.cpu() * count + rows
-        if len(torch.unique(places)) < len(places):  # a head meets a member more than once
+        if torch.unique(places).shape[0] < places.shape[0]:  # a head meets a member more than once
             return None
         return places.to(plan.device)
 
     places = plan.analyse(("places", id(which), id(parts)), find, which, parts)
     if places is None:
         return False
-    count = int(which.max()) + 1
+    count = integer(which.max()) + 1
     with plan.rewriting(total):
         note(ALL_MEMBERS)
         spread = _spread(plan, product, places, parts.count * count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from inspect import unwrap
 from operator import mul
@@ -102,7 +103,7 @@ def _gathered(plan: Lowering, data: Node, name: str, segments: Segments) -> Alon
 
 
 def is_small(plan: Lowering, shape: torch.Size) -> bool:
-    rows, numbers = plan.usual(shape[:2].numel()), plan.usual(shape.numel())
+    rows, numbers = plan.usual(math.prod(shape[:2])), plan.usual(math.prod(shape))
     return rows < SMALL_ROWS and numbers < SMALL_NUMBERS
 
 
@@ -117,7 +118,7 @@ def is_scale(node: Any, product: Node) -> bool:
         and shape[1] == full[1]
         and all(n == 1 for n in shape[2:])
         and other.meta["like"].shape[1:] == full[1:]
-        and shape.numel() <= LARGEST
+        and math.prod(shape) <= LARGEST
     )
 
 
@@ -165,14 +166,14 @@ def along(name: str, base: Tensor, which: EdgeIndex, scale: Tensor | None = None
         found = segment_sum(flat, which, scale.squeeze(0))
         if kernel == "mean":
             found = found / which.rows.ptr.diff()[:, None]
-    return found.reshape(len(found), batch, *value).transpose(0, 1)
+    return found.reshape(found.shape[0], batch, *value).transpose(0, 1)
 
 
 def _in_samples(
     averages: bool, each: Tensor, scale: Tensor, which: EdgeIndex, value: torch.Size
 ) -> Tensor:
     """The same where every sample has scales of its own."""
-    batch, rest = len(scale), each.shape[1:]
+    batch, rest = scale.shape[0], each.shape[1:]
     flat = each.expand(batch, *rest).reshape(batch * rest[0], rest[1])
     found = segment_sum(flat, which.repeated(batch), scale.flatten())
     found = found.reshape(batch, which.rows.segments, *value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch.fx import Node
 from torch.nn.functional import layer_norm, rms_norm
 
@@ -31,7 +33,9 @@ def _fold(plan: Lowering, node: Node, method: str, name: str) -> bool:
     sides = input_node(user, 0), input_node(user, 1)
     vector = sides[sides[0] is node]
     shape, kind = vector.meta["like"].shape, vector.meta["like"].dtype
-    fits = shape[-1:] == like.shape[-1:] and shape.numel() == like.shape[-1] and kind == like.dtype
+    fits = (
+        shape[-1:] == like.shape[-1:] and math.prod(shape) == like.shape[-1] and kind == like.dtype
+    )
     if not (is_weight(vector) and fits and user.meta["like"].shape == like.shape):
         return False
     with plan.rewriting(node):

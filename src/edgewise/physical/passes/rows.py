@@ -14,6 +14,7 @@ from torch.fx.node import map_arg
 from torch.nn.functional import linear
 
 from edgewise.ground.index import run_starts
+from edgewise.layouts.recorded import one_call
 from edgewise.physical.lowering import Lowering, input_node, set_args
 from edgewise.physical.symbols import Symbol
 
@@ -40,7 +41,8 @@ class Gather:
 
     @property
     def size(self) -> int:
-        return int(self.base.meta["like"].shape[1]) if self.some is None else self.some
+        rows: int = self.base.meta["like"].shape[1] if self.some is None else self.some
+        return rows
 
 
 def gather_of(plan: Lowering, node: Any) -> Gather | None:
@@ -73,7 +75,7 @@ def project_rows(plan: Lowering) -> int:
         if owner is None:
             continue
         key = (owner.base, *node.args[1:]) if node.target is linear else None
-        if owner.size > max(len(owner.rows), read.get(key, 0)):
+        if owner.size > max(owner.rows.shape[0], read.get(key, 0)):
             continue
         if key in products and _reads_instead(node, plan.node(products[key])):
             readers.update(node.users)
@@ -113,7 +115,7 @@ def _rows_read(plan: Lowering) -> Counter[Any]:
     read: Counter[Any] = Counter()
     for node in plan.nodes(linear):
         if (gather := gather_of(plan, node.args[0])) is not None:
-            read[gather.base, *node.args[1:]] += len(gather.rows)
+            read[gather.base, *node.args[1:]] += gather.rows.shape[0]
     return read
 
 
@@ -125,7 +127,7 @@ def _owner(plan: Lowering, gathers: list[Gather]) -> Gather | None:
     if not plan.reads_keys:
         return None
     for owner in gathers:
-        if owner.size < len(owner.rows) and all(
+        if owner.size < owner.rows.shape[0] and all(
             _through(plan, gather, owner) is not None for gather in gathers
         ):
             return owner
@@ -137,7 +139,7 @@ def _met(plan: Lowering, gathers: list[Gather], owner: Gather | None) -> Gather 
     each is computed once."""
     count = gathers[0].rows.shape[0]
     small = plan.usual(count) < MANY
-    if small or not plan.reads_keys or any(len(g.rows) != count for g in gathers):
+    if small or not plan.reads_keys or any(g.rows.shape[0] != count for g in gathers):
         return owner
     fewest = count if owner is None else min(owner.size, count)
     rows = [g.rows for g in gathers]
@@ -155,6 +157,7 @@ def _met(plan: Lowering, gathers: list[Gather], owner: Gather | None) -> Gather 
     return owner if found is None else Gather(gathers[0].base, None, *found)
 
 
+@one_call
 def numbered(rows: Tensor, size: int) -> tuple[Tensor, int]:
     """Different rows below `size` numbered in order, and how many there are; long runs of one row
     are numbered one after another, so that places in them stay regular.
@@ -178,7 +181,7 @@ def _through(plan: Lowering, gather: Gather, owner: Gather) -> Tensor | None:
     a, b = gather.rows, owner.rows
 
     def find() -> Tensor | None:
-        if len(a) != len(b):
+        if a.shape[0] != b.shape[0]:
             return None
         each = torch.zeros(owner.size, dtype=torch.int64, device=a.device).index_copy(0, b, a)
         return each if torch.equal(each[b], a) else None
@@ -202,7 +205,7 @@ def _on_rows(
 ) -> tuple[Any, Any] | None:
     """The arguments of a call on all rows instead of gathered ones; None if it is not computed row
     by row."""
-    like, count, args = node.meta["like"], len(owner.rows), node.args
+    like, count, args = node.meta["like"], owner.rows.shape[0], node.args
     first: Any = args[0]
     if not isinstance(like, Tensor) or like.ndim < 2 or like.shape[1] != count:
         return None

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from edgewise.layouts.recorded import one_call
 from edgewise.physical.lowering import Lowering, input_node
 from edgewise.physical.passes.rows import Gather, gather_of
 
@@ -44,6 +45,7 @@ class Stretch:
         return x.narrow(1, self.first, self.count)
 
 
+@one_call
 def strides_of(rows: Tensor, size: int) -> Strides | Stretch | None:
     """How a grid reads the `size` rows of a source; None where it takes an index.
 
@@ -79,7 +81,7 @@ def strided_views(plan: Lowering) -> int:
     changed = 0
     for node in plan.nodes("index_select"):
         gather = gather_of(plan, node)
-        if gather is None or plan.usual(len(gather.rows)) < LEAST:
+        if gather is None or plan.usual(gather.rows.shape[0]) < LEAST:
             continue
         rows, size = gather.rows, gather.size
         way = plan.analyse(("strides", id(rows), size), partial(strides_of, rows, size), rows)

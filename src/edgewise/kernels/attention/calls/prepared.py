@@ -35,6 +35,7 @@ from edgewise.kernels.attention.contract import (
 )
 from edgewise.kernels.attention.errors import SDPA, AttentionShape, refuse_context_parallel
 from edgewise.kernels.attention.registry import Choice
+from edgewise.layouts.recorded import recorder
 
 
 class Prepared:
@@ -162,6 +163,8 @@ def prepare_call(
 ) -> Prepared:
     """A call with tensors like these, of which only shapes and dtypes are read."""
     fixed = not any(table.requires_grad for table in inputs.tables)
+    if (recording := recorder()) is not None:
+        recording.refuse("attention along a pattern is prepared for its lengths")
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         lengths = None if inputs.lengths is None else torch.as_tensor(inputs.lengths)
         terms = [_meta(term) for term in inputs[:5]]

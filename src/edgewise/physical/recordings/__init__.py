@@ -1,0 +1,1 @@
+"""Calls with new keys by what a call with others was seen to compute: recordings, run again."""
