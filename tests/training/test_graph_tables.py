@@ -176,6 +176,7 @@ MISTAKES = {
     "is not a number": ("nodes", 'features = ["city"]'),
     "says 'Mr. Hi'": ("nodes", 'part = "club"'),
     "needs numbers as labels": ("edges", 'label = "kind"'),
+    "or store them as floating point numbers": ("edges", 'label = "kind"'),
     "needs edges that are held out": ("links", 'of = "edges"\nlabel = "kind"'),
     "nothing is left": ("nodes", "test = 0.95"),
     "links have no label": ("links", 'label = "kind"'),

@@ -79,7 +79,10 @@ class GraphValues(GraphObjective):
     def problem(self, corpus: Any) -> tuple[str, str] | None:
         if not corpus.labels and not isinstance(corpus, LinkCorpus):
             return None
-        return "numbers as labels", f"write `kind = {_fits(corpus)!r}`"
+        help = f"write `kind = {_fits(corpus)!r}`"
+        if _fits(corpus) == "classes":
+            help += ", or store them as floating point numbers: integers and names are classes"
+        return "numbers as labels", help
 
     def loss(self, model: nn.Module, batch: "Batch") -> Tensor:
         wanted = batch["label"]
