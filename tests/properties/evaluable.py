@@ -220,7 +220,18 @@ def several(name: str) -> tuple[list[Any], Relation]:
     return rules, Relation(name, (), ())
 
 
-PLAIN = (shortest, reachable, passed, stacked, several)
+def topped(name: str) -> tuple[list[Any], Relation]:
+    """The largest of facts of the program and of what is derived for the same atoms."""
+    rules = [
+        R[name](0)[[0.5, -0.75]],
+        R[name](2)[[0.25, 1.5]].fixed(),
+        (R[name](V.X) <= (R.x(V.X), -R.a(V.Y))) | [F.min_agg],
+        R[name] / 1 | [F.max, F.tanh],
+    ]
+    return rules, Relation(name, (2,), (True,))
+
+
+PLAIN = (shortest, reachable, passed, stacked, several, topped)
 TEMPLATES = (*PLAIN, sequence, paths, autoregressive, attended, causally, crossed, typed, unbound)
 LEARNABLE = (R.g(0)[2,], R.g(1)[[0.5, -0.25]], R.g(3)[[1.5, 0.75]].fixed())
 LINES = ([F.sum], [F.max], [F.avg, F.tanh], [F.elproduct], [F.relu], [F.min, F.sigmoid])

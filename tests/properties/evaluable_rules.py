@@ -8,6 +8,7 @@ from tests.properties.evaluable_conditions import Conditions, Relation
 from tests.properties.evaluable_shapes import (
     Shape,
     aggregations,
+    canonical,
     coerced,
     combinations,
     product,
@@ -47,6 +48,7 @@ class Rules(Conditions):
 
     def item(self, later: bool) -> Item:
         kinds = [self.valued_atom] * 5 + [self.weighted] * 3 + [self.applied, self.summed] * 2
+        kinds.append(self.turned)
         late = [self.bias, *[self.evaluated] * 3 * self.arithmetic] * later
         return self.pick([*kinds, self.family, self.similar, *late])()
 
@@ -87,6 +89,16 @@ class Rules(Conditions):
             expression = function(expression)
         return Item(expression, shape)
 
+    def turned(self) -> Item:
+        """1 − x or the transpose of x, and then a weight."""
+        item = self.valued_atom()
+        shape, expression = item.shape, -item.expression
+        if shape and self.chance(5):
+            shape, expression = canonical((*shape, 1)[1::-1]), item.expression.T
+        if not shape:
+            return Item(expression[self.number()], ())
+        return Item(expression[2, shape[0]], product((2, shape[0]), shape))
+
     def summed(self) -> Item:
         """An expression of two atoms, if their shapes fit, else one of them."""
         left, known = self.valued_atom(), dict(self.bound)
@@ -95,6 +107,7 @@ class Rules(Conditions):
         if not (left.shape and right.shape and left.shape != right.shape):
             shape = left.shape or right.shape
             options += [(lambda a, b: a + b, shape), (lambda a, b: a * b, shape)]
+            options += [(lambda a, b: 0.5 * (a & -b), shape)]
             options += [(lambda a, b: F.max(a, b, 0.5), shape), (lambda a, b: 2.0 * a + b, shape)]
         times = product(left.shape, right.shape)
         if times is not None:
