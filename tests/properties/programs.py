@@ -69,8 +69,8 @@ def any_function(draw: st.DrawFn, *kinds: str) -> nodes.Function:
     interval = st.integers(0, 4).map(lambda low: (low, low + 2))
     arguments = {
         "leaky_relu": {"slope": numbers},
-        "norm": {"eps": numbers},
-        "rms_norm": {"eps": numbers},
+        "norm": {"eps": st.floats(0, 9)},
+        "rms_norm": {"eps": st.floats(0, 9)},
         "clamp": {"low": numbers, "high": numbers},
         "slice": {"rows": st.none() | interval, "cols": st.none() | interval},
         "reshape": {"shape": st.tuples(SIZES) | st.tuples(SIZES, SIZES)},
