@@ -249,9 +249,9 @@ def _one_exchange(
     seed: int,
 ) -> Tensor:
     ranks, _, options, _, absent = settings
-    given = _call_of(settings, tensors, inputs)
-    plan = _plan(settings, tensors, graph, inputs, given)
-    heads, tables, bias, lengths, _ = given
+    terms = _call_of(settings, tensors, inputs)
+    plan = _plan(settings, tensors, graph, inputs, terms)
+    heads, tables, bias, lengths, _ = terms
     if lengths is not None:
         tensors, absent = _padded(tensors, lengths, plan.own, options.scale), True
     least = options.scale * lowest(tensors[0].dtype, options.scale) / 2 if absent else -torch.inf

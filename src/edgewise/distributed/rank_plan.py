@@ -197,10 +197,10 @@ class _PartBuilder:
     def _moved(self, part: SharedPart, needs: Needs, counts: Counts) -> RankPart:
         n, groups, rank, sizes = self.home.n, part.groups, self.ranks.rank, self.sizes
         queries, keys = (self._fetch(rows, groups) for rows in (needs.queries, needs.keys))
-        is_whole = needs.queries.count == needs.keys.count == n
+        is_complete = needs.queries.count == needs.keys.count == n
 
         def there(graph: Pattern) -> LocalAttention:
-            if not is_whole:
+            if not is_complete:
                 graph = pattern_of_rows(local_rows(graph, n, needs.queries)(needs.keys))
             return LocalAttention(graph, needs.queries.list(), needs.keys.list())
 
