@@ -196,6 +196,16 @@ def test_gguf_holds_a_gpt(tmp_path: Path) -> None:
     assert fields["gpt2.context_length"] == 8
     assert fields["tokenizer.ggml.tokens"][5] == run.tokenizer.id_to_token(5)
     assert fields["tokenizer.ggml.eos_token_id"] == run.tokenizer.token_to_id("<end>")
+    ours, again = (
+        zoo.from_pretrained(tmp_path / "model"),
+        zoo.from_pretrained(tmp_path / "model.gguf"),
+    )
+    assert (again.config.size, again.config.heads, again.config.layers) == (8, 2, 1)
+    assert again.table["eos_token_id"] == fields["tokenizer.ggml.eos_token_id"]
+    assert again.tokenizer.encode("to be").ids == ours.tokenizer.encode("to be").ids
+    assert again.weights.keys() == ours.weights.keys()
+    for name, weight in ours.weights.items():
+        assert torch.equal(weight, again.weights[name]), name
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.drawing import require_package
+from edgewise.zoo.pretrained.architectures import gpt2
 from edgewise.zoo.pretrained.architectures.llama import LLAMA
 from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.model import Pretrained
@@ -17,18 +19,6 @@ from edgewise.zoo.pretrained.schema import read_config
 from edgewise.zoo.pretrained.tensors import Shape, TensorEntry, check_tensors, shapes_of, to_ours
 from edgewise.zoo.pretrained.texts import checked
 
-SIZES = {  # what GGUF calls the fields of a configuration
-    "block_count": "num_hidden_layers",
-    "context_length": "max_position_embeddings",
-    "embedding_length": "hidden_size",
-    "feed_forward_length": "intermediate_size",
-    "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
-    "attention.key_length": "head_dim",
-    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-    "rope.freq_base": "rope_theta",
-    "vocab_size": "vocab_size",
-}
 # fields without effect on the model
 IDLE = ("tensor_data_layout", "rope.scaling.original_context_length", "rope.scaling.finetuned")
 NAMES = {
@@ -38,27 +28,42 @@ NAMES = {
 }
 SPLITS = ("default", "gpt-2", "smollm", "refact")
 CONTROL = 3
+OUTPUT = "output.weight"  # absent where the embedding is read for it
 ENDS = ("bos", "eos")
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How GGUF files hold the models of one architecture."""
+
+    spec: Any
+    architecture: str
+    sizes: Mapping[str, str]  # fields of GGUF and of the configuration
+    entries: Callable[[Any], Iterator[TensorEntry]]  # our weights and their tensors
+    usual: Callable[[Any], dict[str, Any]]  # what else a file may say, with the value it has here
+    rotates: bool = False
+
+
 def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
-    """The model of a GGUF file of the Llama family; quantised weights are dequantised."""
+    """The model of a GGUF file of Llama or GPT-2; quantised weights are dequantised."""
     require_package("gguf")
     import gguf
 
     reader = _opened(path, gguf)
     fields = {name: _value(field) for name, field in reader.fields.items()}
     kind = fields.get("general.architecture")
-    if kind != "llama":
+    if kind not in LAYOUTS:
         raise BadPretrained(
-            f"unsupported GGUF architecture {kind!r}"[:120], help="supported: llama"
+            f"unsupported GGUF architecture {kind!r}"[:120],
+            help=f"supported: {', '.join(LAYOUTS)}",
         )
-    tensors = {tensor.name: tensor for tensor in reader.tensors}
-    config = read_config(LLAMA, _table(fields, "output.weight" not in tensors))
-    _refuse_others(fields, config)
-    program = LLAMA.MODEL.program(config)
+    layout, tensors = LAYOUTS[kind], {tensor.name: tensor for tensor in reader.tensors}
+    table = _table(kind, layout.sizes, fields)
+    config = read_config(layout.spec, {**table, "tie_word_embeddings": OUTPUT not in tensors})
+    _refuse_others(kind, fields, layout.usual(config))
+    program = layout.spec.MODEL.program(config)
     shapes = {name: tuple(int(n) for n in t.shape)[::-1] for name, t in tensors.items()}
-    listed = list(entries(config))
+    listed = list(layout.entries(config))
     check_tensors(listed, shapes, shapes_of(program), ["rope_freqs.weight"])
     if "rope_freqs.weight" in tensors:
         raise BadPretrained(
@@ -67,19 +72,19 @@ def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
         )
     theirs = {e.theirs: _tensor(tensors[e.theirs], gguf).to(dtype) for e in listed}
     weights = to_ours(listed, theirs, shapes_of(program))
-    for name in weights:
+    for name in weights if layout.rotates else ():
         if name.endswith((".q.weight", ".k.weight")):
             weights[name] = _halves(weights[name])
     tokenizer = _tokenizer(fields, config.vocabulary)
     ends = {f"{name}_token_id": fields.get(f"tokenizer.ggml.{name}_token_id") for name in ENDS}
-    table = LLAMA.write_config(config) | {
+    known = layout.spec.write_config(config) | {
         name: token for name, token in ends.items() if token is not None
     }
-    return Pretrained(LLAMA, "LlamaForCausalLM", config, program, weights, tokenizer, table, dtype)
+    named = layout.spec, layout.architecture
+    return Pretrained(*named, config, program, weights, tokenizer, known, dtype)
 
 
-def entries(config: Any) -> Iterator[TensorEntry]:
-    """Our weights and their names in GGUF."""
+def _llama_entries(config: Any) -> Iterator[TensorEntry]:
     joined = {"q.weight": 3, "k.weight": 2, "v.weight": 2}
     yield TensorEntry("word", "token_embd.weight")
     for i in range(config.layers):
@@ -88,7 +93,63 @@ def entries(config: Any) -> Iterator[TensorEntry]:
             yield TensorEntry(f"layer.{i}.{ours}", f"blk.{i}.{theirs}.weight", joined=at)
     yield TensorEntry("out.gain", "output_norm.weight")
     if not config.tied:
-        yield TensorEntry("logits.weight", "output.weight")
+        yield TensorEntry("logits.weight", OUTPUT)
+
+
+def _gpt2_entries(config: Any) -> Iterator[TensorEntry]:
+    """Hugging Face's tensors by the names of the package; matrices are (out, in)."""
+    import gguf
+
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GPT2, config.layers)
+    for entry in gpt2.entries(config, "transformer."):
+        part = None if entry.part is None else (0, *entry.part[1:])
+        theirs = str(names.get_name(entry.theirs, (".weight", ".bias")))
+        yield replace(entry, theirs=theirs, part=part, order=None)
+
+
+def _rotary(config: Any) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(("rope.dimension_count", "attention.value_length"), config.d),
+        **{"rope.scaling.type": "none", "rope.scale_linear": 1.0, "attention.causal": True},
+    }
+
+
+LAYOUTS = {
+    "llama": Layout(
+        LLAMA,
+        "LlamaForCausalLM",
+        {
+            "block_count": "num_hidden_layers",
+            "context_length": "max_position_embeddings",
+            "embedding_length": "hidden_size",
+            "feed_forward_length": "intermediate_size",
+            "attention.head_count": "num_attention_heads",
+            "attention.head_count_kv": "num_key_value_heads",
+            "attention.key_length": "head_dim",
+            "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+            "rope.freq_base": "rope_theta",
+            "vocab_size": "vocab_size",
+        },
+        _llama_entries,
+        _rotary,
+        rotates=True,
+    ),
+    "gpt2": Layout(
+        gpt2,
+        "GPT2LMHeadModel",
+        {
+            "block_count": "n_layer",
+            "context_length": "n_positions",
+            "embedding_length": "n_embd",
+            "feed_forward_length": "n_inner",
+            "attention.head_count": "n_head",
+            "attention.layer_norm_epsilon": "layer_norm_epsilon",
+            "vocab_size": "vocab_size",
+        },
+        _gpt2_entries,
+        lambda config: {"attention.causal": True},
+    ),
+}
 
 
 def _opened(path: Path, gguf: Any) -> Any:
@@ -110,27 +171,23 @@ def _value(field: Any) -> Any:
         return None
 
 
-def _table(fields: Mapping[str, Any], tied: bool) -> dict[str, Any]:
+def _table(kind: str, sizes: Mapping[str, str], fields: Mapping[str, Any]) -> dict[str, Any]:
     found = {
-        theirs: fields[f"llama.{name}"]
-        for name, theirs in SIZES.items()
-        if f"llama.{name}" in fields
+        theirs: fields[f"{kind}.{name}"]
+        for name, theirs in sizes.items()
+        if f"{kind}.{name}" in fields
     }
     tokens = fields.get("tokenizer.ggml.tokens")
     if isinstance(tokens, list):
         found.setdefault("vocab_size", len(tokens))
-    return {**found, "tie_word_embeddings": tied}
+    return found
 
 
-def _refuse_others(fields: Mapping[str, Any], config: Any) -> None:
+def _refuse_others(kind: str, fields: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
     """What a file says about the model beyond sizes is what the rules do, or it is refused."""
-    usual = {
-        **dict.fromkeys(("rope.dimension_count", "attention.value_length"), config.d),
-        **{"rope.scaling.type": "none", "rope.scale_linear": 1.0, "attention.causal": True},
-    }
     for name, value in fields.items():
-        kind, _, inner = name.partition(".")
-        if kind != "llama" or inner in SIZES or inner in IDLE:
+        prefix, _, inner = name.partition(".")
+        if prefix != kind or inner in LAYOUTS[kind].sizes or inner in IDLE:
             continue
         if (value or inner in usual) and value != usual.get(inner):  # 0 says nothing
             raise BadPretrained(
@@ -188,4 +245,4 @@ def _tokenizer(fields: Mapping[str, Any], vocabulary: int) -> Any:
     return checked(made, vocabulary)
 
 
-__all__ = ["Shape", "entries", "read_gguf"]
+__all__ = ["LAYOUTS", "Shape", "read_gguf"]

@@ -15,11 +15,10 @@ from edgewise.errors import caller
 from edgewise.graphs.drawing import require_package
 from edgewise.language import F
 from edgewise.zoo.pretrained.fields import BadPretrained
-from edgewise.zoo.pretrained.gguf import CONTROL, ENDS, SIZES, entries
+from edgewise.zoo.pretrained.gguf import CONTROL, ENDS, LAYOUTS
 from edgewise.zoo.pretrained.model import Pretrained, learnable
 from edgewise.zoo.pretrained.tensors import to_theirs
 
-PREFIX = "transformer."  # of tensors of GPT-2 in Hugging Face
 APPROXIMATED = "; it computes GELU by tanh, the model exactly: activations differ by up to 5e-4"
 NORMAL = 1  # the type of a token that is text
 PLAIN = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
@@ -36,10 +35,9 @@ def write_gguf(model: Pretrained, path: Path) -> str:
     os.close(handle)
     try:
         writer = gguf.GGUFWriter(made, model.spec.MODEL_TYPE)
-        sizes, tensors = KINDS[model.spec.MODEL_TYPE]
-        sizes(writer, model)
+        _sizes(writer, model)
         _tokenizer(writer, model, split)
-        for name, weight in tensors(model).items():
+        for name, weight in _tensors(model).items():
             writer.add_tensor(name, weight.numpy())
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
@@ -55,7 +53,7 @@ def write_gguf(model: Pretrained, path: Path) -> str:
 def refuse_others(model: Pretrained) -> str:
     """How the tokenizer splits text, in GGUF's words, if the format holds this model."""
     kind = getattr(model.spec, "MODEL_TYPE", model.architecture)
-    if kind not in KINDS:
+    if kind not in LAYOUTS:
         raise _refused(f"GGUF files are written for Llama and GPT-2, and the model is `{kind}`")
     if kind == "gpt2" and model.config.activation not in (F.gelu_tanh, F.gelu):
         raise _refused(f"GGUF's GPT-2 has GELU, and the model `{model.config.activation}`")
@@ -85,14 +83,16 @@ def _refused(what: str) -> BadPretrained:
     return BadPretrained(what, caller(), "`--to hf` or `--to safetensors` writes it")
 
 
-def _llama_sizes(writer: Any, model: Pretrained) -> None:
-    table = dict(model.spec.write_config(model.config))
-    table["rope_theta"] = model.config.base
-    for name, theirs in SIZES.items():
+def _sizes(writer: Any, model: Pretrained) -> None:
+    kind, config = model.spec.MODEL_TYPE, model.config
+    table = dict(model.spec.write_config(config))
+    if LAYOUTS[kind].rotates:
+        table["rope_theta"] = config.base
+        writer.add_uint32(f"{kind}.rope.dimension_count", config.d)
+    for name, theirs in LAYOUTS[kind].sizes.items():
         value = table[theirs]
         add = writer.add_float32 if isinstance(value, float) else writer.add_uint32
-        add(f"llama.{name}", value)
-    writer.add_uint32("llama.rope.dimension_count", model.config.d)
+        add(f"{kind}.{name}", value)
 
 
 def _tokenizer(writer: Any, model: Pretrained, split: str) -> None:
@@ -113,42 +113,14 @@ def _tokenizer(writer: Any, model: Pretrained, split: str) -> None:
             writer.add_uint32(f"tokenizer.ggml.{name}_token_id", token)
 
 
-def _gpt2_sizes(writer: Any, model: Pretrained) -> None:
-    config = model.config
-    writer.add_context_length(config.length)
-    writer.add_embedding_length(config.size)
-    writer.add_block_count(config.layers)
-    writer.add_feed_forward_length(config.hidden)
-    writer.add_head_count(config.heads)
-    writer.add_layer_norm_eps(config.eps)
-    writer.add_vocab_size(config.vocabulary)
-
-
-def _llama_tensors(model: Pretrained) -> dict[str, Tensor]:
-    ours = {
-        name: _pairs(weight) if name.endswith((".q.weight", ".k.weight")) else weight
-        for name, weight in _weights(model).items()
-    }
-    return to_theirs(entries(model.config), ours)
-
-
-def _gpt2_tensors(model: Pretrained) -> dict[str, Tensor]:
-    """Hugging Face's tensors by the names of the package; matrices are (out, in)."""
-    import gguf
-
-    table = model.spec.entries(model.config, PREFIX)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GPT2, model.config.layers)
-    return {
-        str(names.get_name(name, (".weight", ".bias"))): weight.t().contiguous()
-        if name.endswith(".weight") and ".c_" in name
-        else weight
-        for name, weight in to_theirs(table, _weights(model)).items()
-    }
-
-
-def _weights(model: Pretrained) -> dict[str, Tensor]:
+def _tensors(model: Pretrained) -> dict[str, Tensor]:
+    layout = LAYOUTS[model.spec.MODEL_TYPE]
     now = {**model.weights, **{n: model.model.weight(n).detach() for n in learnable(model.model)}}
-    return {name: weight.float().cpu() for name, weight in now.items()}
+    ours = {name: weight.float().cpu() for name, weight in now.items()}
+    for name in ours if layout.rotates else ():
+        if name.endswith((".q.weight", ".k.weight")):
+            ours[name] = _pairs(ours[name])
+    return to_theirs(layout.entries(model.config), ours)
 
 
 def _pairs(weight: Tensor) -> Tensor:
@@ -161,9 +133,3 @@ def _pairs(weight: Tensor) -> Tensor:
     *lead, d, size = weight.shape
     halves = weight.reshape(*lead, 2, d // 2, size)
     return halves.transpose(-2, -3).reshape(weight.shape)
-
-
-KINDS: dict[str, tuple[Any, Any]] = {  # sizes and tensors
-    "llama": (_llama_sizes, _llama_tensors),
-    "gpt2": (_gpt2_sizes, _gpt2_tensors),
-}
