@@ -254,6 +254,19 @@ def test_the_best_of_vectors_is_refused():
         model.rows(model.ground(facts=facts))
 
 
+@pytest.mark.parametrize("compared", [False, True])
+def test_no_rows_choose_nothing_whatever_their_shape(compared):
+    rule = (
+        (R.h(V.X, V.Y) <= (R.y(V.X), R.y(V.Y), R.y(V.X) > R.y(V.Y)))
+        if compared
+        else ((R.h(V.X, 0) <= R.y(V.X)) | [F.argmin_agg(agg_terms=[V.X])])
+    )
+    model = Program([rule]).compile(R.h, seed=0)
+    assert model.rows(y=torch.zeros(0, 3)).data.shape == (0, 3)
+    with pytest.raises(EdgewiseError, match="not scalars"):
+        model(y=torch.zeros(2, 3))
+
+
 def test_of_equal_rows_one_is_the_best():
     best = F.argmax_agg(agg_terms=[V.X])
     program = Program([(R.h(V.X, V.Y) <= (R._n(V.Y), R._n(V.X))) | [best]])

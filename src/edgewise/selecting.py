@@ -244,8 +244,12 @@ class Selecting(Model):
             samples = data.samples or samples_of(selected)
             comparison = self.stages["split"].get(name)
             columns = comparison.columns_of[len(sides)] if comparison else 1
-            if len(found) and found.data.shape[1 + found.batched :] != (columns,) * (columns > 1):
-                raise not_a_scalar(name, model.plan.rules[-1])
+            shape = (columns,) * (columns > 1)
+            if found.data.shape[1 + found.batched :] != shape:
+                if len(found):
+                    raise not_a_scalar(name, model.plan.rules[-1])
+                none = found.data.new_zeros(*found.data.shape[: 1 + found.batched], *shape)
+                found = Relation(found.name, found.index, none, found.constants, found.batched)
             if comparison is None:
                 selected[name] = chosen_keys(found, arity, samples)
                 continue
