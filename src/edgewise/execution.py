@@ -18,7 +18,7 @@ from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.statements import atoms
 from edgewise.notebook import html_table
-from edgewise.physical.data import Data, ForeignData, ReadyCall
+from edgewise.physical.data import Data, ForeignData, ReadyCall, note_trained
 from edgewise.physical.demand.wanted import BadWant, WantLike, read_want
 from edgewise.physical.layers import layered
 from edgewise.physical.output import Returned
@@ -277,7 +277,7 @@ class Execution(torch.nn.Module):
                 self._refuse_missing(data, tensors)
                 shapes = tuple((n, tensors[n].shape) for n in self._reader.arities if n in tensors)
                 step = build_step(self, data, shapes, self._one.dtype, self._one.device)
-                data.train(step)
+                note_trained(data, step)
                 values, weights = data.live(step) | tensors, self._weights()
                 every = [*values.values(), *weights.values()]
                 names = tuple(values), every, tuple(weights)

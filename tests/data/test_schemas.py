@@ -297,18 +297,18 @@ def test_what_is_no_schema_is_refused(make):
     assert caught.value.code in ("bad-schema", "unreadable-source")
 
 
-PEOPLE = pandas.DataFrame({"id": ["ann", "bob"], "age": [31.0, 27.0], "churned": [0, 1]})
+FRAME = pandas.DataFrame({"id": ["ann", "bob"], "age": [31.0, 27.0], "churned": [0, 1]})
 LABELLED = data.Schema(p=data.table("people", keys=["id"], values="age", label="churned"))
 
 
 @pytest.mark.parametrize(
     ("read", "help"),
     [
-        (lambda: data.read(PEOPLE, LABELLED), '`data.read({"people": frame}, schema)`'),
-        (lambda: data.read(LABELLED, {"people": PEOPLE}), "the source comes first"),
+        (lambda: data.read(FRAME, LABELLED), '`data.read({"people": frame}, schema)`'),
+        (lambda: data.read(LABELLED, {"people": FRAME}), "the source comes first"),
         (lambda: data.table("people", keys="email"), '`keys=["email"]`'),
         (
-            lambda: data.read({"people": PEOPLE.drop(columns="churned")}, LABELLED),
+            lambda: data.read({"people": FRAME.drop(columns="churned")}, LABELLED),
             "`frame.assign(churned=None)`",
         ),
     ],
@@ -321,7 +321,7 @@ def test_a_slip_is_answered_in_a_line_with_what_to_write(read, help):
 
 
 def test_rows_to_predict_have_a_null_for_a_label():
-    later = PEOPLE.drop(columns="churned").assign(churned=None)
+    later = FRAME.drop(columns="churned").assign(churned=None)
     assert len(data.read({"people": later}, LABELLED).labels["p"].values) == 0
 
 

@@ -297,7 +297,7 @@ MISTAKES = [
     ("h :- a @b.", "syntax-error", 8, "`a, @b` for a condition"),
     ("h :- {2,2} *b(X).", "syntax-error", 12, "for a product"),
     ("h :- {2,2} @leq(X, Y).", "condition-in-expression", 6, "leave the weight out"),
-    ("h :- a. [norm(eps=X)]", "bad-function", 10, "write a number: `norm(eps=1e-5)`"),
+    ("h :- a. [norm(eps=X)]", "bad-function", 10, "write a number from 0: `norm(eps=1e-5)`"),
     ("h :- a. [slice(rows=3)]", "bad-function", 10, "`slice(rows=(0, 2))`"),
     ("h :- 2.0 !b.", "bad-weight", 6, "leave the weight out"),
     ("h :- relu6(a(X)).", "unknown-function", 6, "did you mean `relu`?"),

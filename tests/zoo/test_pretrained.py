@@ -236,7 +236,7 @@ def test_what_a_text_does_not_say_is_named(tmp_path):
     config = zoo.t5.Config(12, 4, 2, 2, 6, 1, 1, dropout=0.0)
     zoo.save_pretrained(tmp_path / "t5", zoo.t5, config, zoo.t5.program(config).weights(seed=0))
     tokens = Tokens(torch.ones(1, 3, dtype=torch.int64), torch.ones(1, 3, dtype=torch.int64))
-    with pytest.raises(EdgewiseError, match="reads `source`, which a text does not determine"):
+    with pytest.raises(EdgewiseError, match="reads `target`, which a text does not determine"):
         zoo.from_pretrained(tmp_path / "t5").inputs(tokens)
 
 

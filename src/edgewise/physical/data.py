@@ -163,12 +163,7 @@ class Data:
         self.built[key] = step
         for name, live in lives(step).items():
             self.watch(name, live)
-        self.train(step)
-
-    def train(self, step: Step) -> None:
-        """Take values that are trained from the caller's tensors at every call."""
-        trained = {name for name, live in lives(step).items() if live.trained}
-        self.volatile |= trained
+        note_trained(self, step)
 
     def watch(self, name: str, live: Live) -> None:
         """Take the current values to be constant, until they are written into."""
@@ -359,3 +354,8 @@ def _numbers(numbers: Any, count: int) -> Ints:
 def lives(step: Step) -> dict[str, Live]:
     sources = step.executable.sources.items()
     return {name: source.live for name, source in sources if source.live is not None}
+
+
+def note_trained(data: Data, step: Step) -> None:
+    """Values that are trained are taken from the caller's tensors at every call."""
+    data.volatile |= {name for name, live in lives(step).items() if live.trained}

@@ -178,6 +178,7 @@ class Run(Pretrained):
         read: Sequence[Any] = texts
         if self.table.get("texts") == 2 and not isinstance(texts, str):
             read = [tuple(t.split("\t")) if isinstance(t, str) else t for t in texts]
+        self._check_texts(read)
         rows = self._encoded(read, truncate)
         return padded(rows, longest=self.config.length, **how).to(self.device)
 
