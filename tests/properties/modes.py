@@ -763,7 +763,9 @@ def compiled_batch(trial: Trial) -> None:
     inputs = {n: x.detach().requires_grad_() for n, x in batch.inputs.items()}  # leaves
     eager = model(batch.data, **inputs)
     for _ in range(2):
-        found = fast(batch.data, **inputs)
+        with warnings.catch_warnings():  # after a graph break, Dynamo looks at tensors in between
+            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+            found = fast(batch.data, **inputs)
         assert_alike(trial, model, list(inputs.values()), eager, found, fragile)
 
 
