@@ -33,7 +33,7 @@ ENDS = ("bos", "eos")
 
 
 @dataclass(frozen=True)
-class Layout:
+class GgufLayout:
     """How GGUF files hold the models of one architecture."""
 
     spec: Any
@@ -115,7 +115,7 @@ def _rotary(config: Any) -> dict[str, Any]:
 
 
 LAYOUTS = {
-    "llama": Layout(
+    "llama": GgufLayout(
         LLAMA,
         "LlamaForCausalLM",
         {
@@ -134,7 +134,7 @@ LAYOUTS = {
         _rotary,
         rotates=True,
     ),
-    "gpt2": Layout(
+    "gpt2": GgufLayout(
         gpt2,
         "GPT2LMHeadModel",
         {
